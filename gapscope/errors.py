@@ -1,0 +1,62 @@
+"""Errors that gapscope raises.
+
+    GapscopeError
+    ├── InputError              one file cannot be read; the others still are
+    │   ├── UnknownFormatError      no reader knows the content
+    │   ├── MalformedTraceError     the format is known, the content is broken
+    │   ├── UnsupportedVersionError the format is known, the version is not
+    │   └── ExporterError           a ``.nsys-rep`` could not be exported by ``nsys``
+    ├── IdentityError           ranks contradict each other, files form several runs
+    └── UsageError              the call cannot be carried out as it was made
+
+Every message says what was found and what to do next. Data problems that do not stop the
+analysis are findings (`gapscope.findings`), not errors.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+
+class GapscopeError(Exception):
+    """Root of all errors raised on purpose by gapscope."""
+
+
+class InputError(GapscopeError):
+    """One input file cannot be used.
+
+    Args:
+        path: The file.
+        found: What is wrong with it, in one sentence.
+        next_step: What the user can do about it, in one sentence; may be empty.
+    """
+
+    def __init__(self, path: str | PathLike[str], found: str, next_step: str = "") -> None:
+        self.path = str(path)
+        self.found = found
+        self.next_step = next_step
+        super().__init__(f"{self.path}: {found}" + (f" {next_step}" if next_step else ""))
+
+
+class UnknownFormatError(InputError):
+    """No reader recognizes the content of the file."""
+
+
+class MalformedTraceError(InputError):
+    """The format is known, but the content cannot be used at all."""
+
+
+class UnsupportedVersionError(InputError):
+    """The format is known, but this version of it is not."""
+
+
+class ExporterError(InputError):
+    """``nsys`` is missing, too old for the report, or failed to export it."""
+
+
+class IdentityError(GapscopeError):
+    """Who recorded what is contradictory: two ranks for one process, or several runs in one call."""
+
+
+class UsageError(GapscopeError):
+    """The call cannot be carried out as it was made."""

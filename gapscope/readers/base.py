@@ -1,0 +1,119 @@
+"""What a reader is, and what it delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import polars as pl
+
+from gapscope.findings import Finding
+
+Progress = Callable[[str, float], None]
+"""Called with what is going on and the fraction done (0 to 1); may be called often."""
+
+
+def no_progress(what: str, fraction: float) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What the user may set about reading.
+
+    Attributes:
+        nsys: Path of the ``nsys`` program to use; None looks in GAPSCOPE_NSYS, PATH and the usual folders.
+        cache_dir: Where exports and tables are kept; None: nothing is kept.
+    """
+
+    nsys: str | None = None
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """What is known about one file as a whole.
+
+    Attributes:
+        path: The file as the user named it.
+        format: Name of the reader that read it.
+        tool: Program that recorded: ``nsys`` or ``torch``.
+        tool_version: Its version as text; None if the file does not say.
+        schema_version: Version of the format as text; None if the file does not say.
+        host: Name of the machine; None if the file does not say.
+        clock: ``unix`` if times are Unix nanoseconds by the file's own claim, ``relative`` if its zero is unknown.
+        clock_origin: One phrase: how absolute time was had, e.g. ``utcEpochNs + start``.
+        resolution_ns: Smallest step of the recorded times (1, or 1000 where only whole microseconds are written).
+        cpu_only: True only if the file says that the job had no GPU to record.
+        gpu_traced: False if the file shows that GPU activity was not asked for, None if it does not tell.
+        truncated: True if the file ends before its own end.
+        events: Number of records seen, kept or not.
+        dropped: Records that were lost or left out, by reason, e.g. ``{"damaged": 1, "foreign_ranges": 7000}``.
+            ``damaged`` counts records lost to broken content.
+    """
+
+    path: str
+    format: str
+    tool: Literal["nsys", "torch"]
+    tool_version: str | None = None
+    schema_version: str | None = None
+    host: str | None = None
+    clock: Literal["unix", "relative"] = "unix"
+    clock_origin: str = ""
+    resolution_ns: int = 1
+    cpu_only: bool = False
+    gpu_traced: bool | None = None
+    truncated: bool = False
+    events: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTables:
+    """One file, read.
+
+    Attributes:
+        info: What is known about the file.
+        tables: The tables of `gapscope.schema.READER_TABLES`, all of them, by name.
+        findings: What was found on the way.
+    """
+
+    info: SourceInfo
+    tables: Mapping[str, pl.LazyFrame]
+    findings: tuple[Finding, ...] = ()
+
+
+class Reader(Protocol):
+    """Reads one input format.
+
+    A reader is a module-level object in a file of its own and one line in `gapscope.readers.READERS`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name of the format, as it appears in reports."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Raised whenever the same file would give other tables: cached tables of older versions are not used."""
+        ...
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        """Tell by content if the file is of this format.
+
+        Args:
+            path: File or folder.
+            head: First 64 KiB of the file after decompression (gzip, zstd); empty for a folder.
+        """
+        ...
+
+    def read(self, path: Path, options: ReadOptions, progress: Progress) -> SourceTables:
+        """Read the file.
+
+        Raises:
+            InputError: The file cannot be used; says what was found and what to do next.
+        """
+        ...
