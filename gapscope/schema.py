@@ -218,3 +218,130 @@ def conform(frame: pl.DataFrame, table: str) -> pl.DataFrame:
         pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name)
         for name, dtype in wanted.items()
     )
+
+SOURCES: Table = {
+    "source": Column(pl.Int32(), "Position of the file among the files of the run, ordered by path."),
+    "path": Column(pl.String(), "The file as the user named it."),
+    "format": Column(pl.String(), "Reader that read it."),
+    "tool": Column(pl.String(), "Program that recorded: nsys or torch."),
+    "version": Column(pl.String(), "Version of that program; null if the file does not say."),
+    "schema": Column(pl.String(), "Version of the file's own format; null if the file does not say."),
+    "host": Column(pl.String(), "Machine; null if the file does not say."),
+    "ranks": Column(pl.List(pl.Int32()), "Ranks found in it."),
+    "clock": Column(pl.String(), "`unix`: times are Unix nanoseconds by the file's own claim; `relative`: their zero is unknown."),
+    "clock_origin": Column(pl.String(), "How absolute time was had."),
+    "resolution_ns": Column(pl.Int64(), "Smallest step of the recorded times."),
+    "window_start_ns": Column(pl.Int64(), "First time of any kept record; null if there is none."),
+    "window_end_ns": Column(pl.Int64(), "Last time of any kept record; null if there is none."),
+    "cpu_only": Column(pl.Boolean(), "The file says that the job had no GPU."),
+    "gpu_traced": Column(pl.Boolean(), "GPU activity was asked for; null if the file does not tell."),
+    "truncated": Column(pl.Boolean(), "The file ends before its own end."),
+    "events": Column(pl.Int64(), "Records seen, kept or not."),
+    "dropped": Column(pl.String(), "Records lost or left out, a JSON object from reason to count."),
+}
+
+MARKS: Table = {
+    "source": _SOURCE,
+    "process": _PROCESS,
+    "rank": _RANK,
+    "thread": _THREAD,
+    "mark": Column(pl.String(), "Name of the mark (`gapscope_instrumentation.contract.MARKS`)."),
+    "job": Column(pl.String(), "Job the key belongs to; null: the default job."),
+    "src": Column(pl.Int64(), "Source rank of the key; host memory n is -1-n; null for groups and units."),
+    "dst": Column(pl.Int64(), "Destination rank of the key; host memory n is -1-n; null for groups and units."),
+    "channel": Column(pl.Int64(), "Channel of the key; 0 if not said."),
+    "seq": Column(pl.Int64(), "Sequence number of the key, unwrapped; null for units."),
+    "group": Column(pl.String(), "Communicator of a collective; null for pairs."),
+    "slot": Column(pl.Int64(), "Tensor of the handoff; 0 if not said."),
+    "step": Column(pl.Int64(), "Step; null if not said."),
+    "mb": Column(pl.Int64(), "Microbatch; null if not said."),
+    "size_bytes": Column(pl.Int64(), "Bytes of this message; null if not said."),
+    "dir": Column(pl.String(), "`fwd` or `bwd`; null if not said."),
+    "src_stage": Column(pl.Int64(), "Source stage; null if not said."),
+    "dst_stage": Column(pl.Int64(), "Destination stage; null if not said."),
+    "kind": Column(pl.String(), "`pp`, `tp`, `kv`, ...; null if not said."),
+    "transport": Column(pl.String(), "Transport; null if not said."),
+    "device": Column(pl.String(), "`cpu` if the mark says that its work is on the host; null if not said."),
+    "stated_rank": Column(pl.Int64(), "`rank=` of the mark; null if not said."),
+    "fields": Column(pl.String(), "All that follows the mark's name, as written; null in compact form."),
+    "start_ns": _START,
+    "end_ns": Column(pl.Int64(), "End; null: never closed within the capture. Equal to `start_ns` for instants."),
+    "form": Column(pl.String(), "`text` or `compact`."),
+    "text": Column(pl.String(), "Text of the range."),
+}
+
+EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")
+"""The five events of a handoff and ``receive_post``, the twin of ``submit`` on the destination."""
+
+EVENT_SOURCE = pl.Enum(["emitted", "derived", "recorded", "estimated", "missing", "not_applicable"])
+STATUS = pl.Enum(
+    [
+        "complete",
+        "edge_of_window",
+        "unmatched_send",
+        "unmatched_receive",
+        "never_available",
+        "incomplete",
+        "ambiguous",
+        "unaligned",
+    ]
+)
+ORDER = pl.Enum(["ok", "violation", "cannot_tell"])
+_EVENT_DOCS = {
+    "producer_finish": "Last GPU operation launched in `produce` ended (source rank).",
+    "submit": "The send call began (source host).",
+    "receive_post": "The first `receive` began (destination host).",
+    "movement_start": "First GPU operation launched in `submit` started.",
+    "available": "Last GPU operation launched in `receive` ended (destination rank).",
+    "consumer_start": "First GPU operation launched in `consume` started (destination rank).",
+}
+
+HANDOFFS: Table = {
+    "handoff_id": Column(pl.String(), "Unique text, the same in every run of the program on the same recording."),
+    "kind": Column(pl.String(), "`p2p`, `collective` or `local`."),
+    "origin": Column(pl.String(), "`marks`, `metadata` or `order`."),
+    "job": Column(pl.String(), "Job of the key; null: the default job."),
+    "src_rank": Column(pl.Int64(), "Source rank; of a collective the last rank to arrive; host memory n is -1-n."),
+    "dst_rank": Column(pl.Int64(), "Destination rank; of a collective the one that waited; host memory n is -1-n."),
+    "channel": Column(pl.Int64(), "Channel of the key."),
+    "seq": Column(pl.Int64(), "Sequence number within (src, dst, channel) or (group, channel)."),
+    "group": Column(pl.String(), "Communicator of a collective; null for pairs."),
+    "step": Column(pl.Int64(), "Step; null if no mark says it."),
+    "microbatch": Column(pl.Int64(), "Microbatch; null if no mark says it."),
+    "direction": Column(pl.String(), "`fwd` or `bwd`; null if no mark says it."),
+    "src_stage": Column(pl.Int64(), "Source stage; null if no mark says it."),
+    "dst_stage": Column(pl.Int64(), "Destination stage; null if no mark says it."),
+    "transport": Column(pl.String(), "`nccl`, `gloo`, `copy_engine`, `mailbox`, `symmetric`, `local`, `unknown`: said or inferred."),
+    "size_bytes": Column(pl.Int64(), "Bytes over all messages; null if a message's size is not known."),
+    "messages": Column(pl.Int64(), "Number of messages (slots)."),
+    **{f"{e}_ns": Column(pl.Int64(), f"{_EVENT_DOCS[e]} Unix ns on the common timebase; null: see `{e}_source`.") for e in EVENTS},
+    **{f"{e}_source": Column(EVENT_SOURCE, f"How `{e}_ns` was had.") for e in EVENTS},
+    "gap_ns": Column(pl.Int64(), "consumer_start - producer_finish; null if either is, or if the ranks are unaligned."),
+    "uncertainty_ns": Column(pl.Int64(), "Bound of the clock error between the two ranks; null: no bound is known."),
+    "status": Column(STATUS, "What became of the handoff within the capture."),
+    "order": Column(ORDER, "`violation`: an event came before the one that it needs, beyond the clock uncertainty."),
+    "steady": Column(pl.Boolean(), "False for the start-up of the capture (`gapscope.handoffs.steady` states the rule)."),
+    "dominant_cause": Column(pl.String(), "Cause with the most time of the gap; null: causes were not computed."),
+    "dominant_ns": Column(pl.Int64(), "Time of the dominant cause; null as above."),
+    "removable_ns": Column(pl.Int64(), "How much sooner the consumer would have started without it; null as above."),
+    "next_cause": Column(pl.String(), "What would hold the gap then; null as above."),
+    "consumer_bound": Column(pl.Boolean(), "The chain never touches the source rank; null as above."),
+    "slack_ns": Column(pl.Int64(), "How much later the data could have come; null as above."),
+}
+
+ALIGNMENT: Table = {
+    "source": _SOURCE,
+    "rank": _RANK,
+    "domain": Column(pl.String(), "`host`, or `gpu:<n>` for a device clock as seen in that file."),
+    "reference": Column(pl.String(), "Clock domain that the offset is against, `<path>:host`."),
+    "window_start_ns": Column(pl.Int64(), "Start of the time that the row is valid for."),
+    "window_end_ns": Column(pl.Int64(), "End of the time that the row is valid for."),
+    "offset_ns": Column(pl.Int64(), "Added to the file's times to reach the common timebase; null: cannot be aligned."),
+    "lo_ns": Column(pl.Int64(), "Lower bound of the offset; null: none."),
+    "hi_ns": Column(pl.Int64(), "Upper bound of the offset; null: none."),
+    "drift_ppm": Column(pl.Float64(), "Rate against the reference; null: not estimated."),
+    "n_hard": Column(pl.Int64(), "Number of hard constraints used."),
+    "n_soft": Column(pl.Int64(), "Number of soft observations used."),
+    "method": Column(pl.String(), "How the offset was had."),
+    "quality": Column(pl.String(), "`same_clock`, `bounded`, `half_bounded`, `wall_only` or `unaligned`."),
+}

@@ -1,0 +1,44 @@
+"""A GPU finished its kernel: what is the next stage waiting for?
+
+`load` reads the recordings of a run, `analyze` finds its handoffs and their events::
+
+    import gapscope
+
+    analysis = gapscope.analyze("run/")   # .nsys-rep, exports of nsys, torch.profiler JSON
+    analysis.handoffs                     # a polars frame, one row per handoff
+"""
+
+from gapscope.analysis import Analysis, analyze
+from gapscope.errors import (
+    ExporterError,
+    GapscopeError,
+    IdentityError,
+    InputError,
+    MalformedTraceError,
+    UnknownFormatError,
+    UnsupportedVersionError,
+    UsageError,
+)
+from gapscope.findings import Finding
+from gapscope.load import LoadOptions, load
+from gapscope.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Analysis",
+    "ExporterError",
+    "Finding",
+    "GapscopeError",
+    "IdentityError",
+    "InputError",
+    "LoadOptions",
+    "MalformedTraceError",
+    "Trace",
+    "UnknownFormatError",
+    "UnsupportedVersionError",
+    "UsageError",
+    "__version__",
+    "analyze",
+    "load",
+]

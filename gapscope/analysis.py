@@ -1,0 +1,119 @@
+"""From recordings to answers: the one call that does everything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from gapscope.clocks import align
+from gapscope.errors import UsageError
+from gapscope.findings import Finding, findings_to_json, sort_findings
+from gapscope.handoffs import build_handoffs
+from gapscope.load import LoadOptions, load
+from gapscope.readers.base import Progress, no_progress
+from gapscope.schema import SCHEMA_VERSION
+from gapscope.summary import summarize
+from gapscope.trace import Trace
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What gapscope found in the recordings of one run.
+
+    Attributes:
+        trace: The recordings.
+        handoffs: Table ``handoffs`` of `gapscope.schema`, one row per handoff.
+        alignment: Table ``alignment``: where each file's clock stands.
+        findings: What is missing, weak or odd, and what to do about it.
+    """
+
+    trace: Trace
+    handoffs: pl.DataFrame
+    alignment: pl.DataFrame
+    findings: list[Finding]
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Every number that the text report prints, as in ``summary.json``."""
+        return summarize(self.trace, self.alignment, self.handoffs, self.findings)
+
+    def write(self, directory: str | PathLike[str]) -> list[Path]:
+        """Write ``handoffs.parquet``, ``alignment.parquet``, ``findings.json`` and ``summary.json``.
+
+        Returns:
+            The files written. Each carries ``schema_version`` (Parquet: in the file's metadata).
+
+        Raises:
+            UsageError: The directory cannot be written to.
+        """
+        out = Path(directory)
+        version = {"schema_version": str(SCHEMA_VERSION)}
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            self.handoffs.write_parquet(out / "handoffs.parquet", metadata=version)
+            self.alignment.write_parquet(out / "alignment.parquet", metadata=version)
+            (out / "findings.json").write_text(findings_to_json(self.findings, SCHEMA_VERSION))
+            (out / "summary.json").write_text(json.dumps(self.summary, indent=1) + "\n")
+        except OSError as error:
+            raise UsageError(f"{out}: cannot be written to ({error.strerror or error}). Name another folder.") from error
+        return [out / name for name in ("handoffs.parquet", "alignment.parquet", "findings.json", "summary.json")]
+
+    def __repr__(self) -> str:
+        counts = self.summary["handoffs"]
+        return f"Analysis({counts['total']} handoffs, {counts['counted']} complete and steady, {len(self.findings)} findings)"
+
+    def _repr_html_(self) -> str:
+        from gapscope.reports.text import render_html
+
+        return render_html(self.summary, self.findings)
+
+
+def analyze(
+    source: Trace | str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    options: LoadOptions | None = None,
+    steps: tuple[int | None, int | None] | None = None,
+    ranks: Collection[int] | None = None,
+    warmup: int = 1,
+    progress: Progress = no_progress,
+) -> Analysis:
+    """Find the handoffs of a run and the times of their events.
+
+    Args:
+        source: A loaded `Trace`, or what `gapscope.load` takes.
+        options: How to load; see `gapscope.load.LoadOptions`.
+        steps: Keep handoffs of these steps, first and last included; None at either end leaves it open.
+        ranks: Keep handoffs that have one of these ranks as an end.
+        warmup: Steps of each edge that count as start-up (see `gapscope.handoffs.steady`).
+        progress: Called with what is going on and the fraction done.
+
+    Returns:
+        The analysis. Without handoff marks it holds no handoffs, and a finding that says what to do.
+
+    Raises:
+        UsageError: A path does not exist.
+        IdentityError: Ranks contradict each other, or the files form several runs.
+        InputError: None of the files could be read.
+    """
+    trace = source if isinstance(source, Trace) else load(source, options, progress)
+    progress("handoffs", 1.0)
+    alignment = align(trace)
+    built = build_handoffs(trace, alignment, warmup)
+    handoffs = built.table
+    if steps is not None:
+        low, high = steps
+        handoffs = handoffs.filter(
+            (pl.lit(low is None) | (pl.col("step") >= (low or 0))) & (pl.lit(high is None) | (pl.col("step") <= (high or 0)))
+        )
+    if ranks is not None:
+        wanted = list(ranks)
+        handoffs = handoffs.filter(pl.col("src_rank").is_in(wanted) | pl.col("dst_rank").is_in(wanted))
+    findings = sort_findings([*trace.findings, *alignment.findings, *built.findings])
+    return Analysis(trace, handoffs, alignment.table, findings)

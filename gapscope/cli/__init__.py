@@ -1,0 +1,40 @@
+"""The command line: a skin on the library. Only this package prints and exits."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from gapscope import __version__
+from gapscope.cli.analyze import analyze_command
+from gapscope.errors import GapscopeError, InputError
+
+EXIT_USAGE = 2
+EXIT_UNREADABLE = 3
+
+app = typer.Typer(
+    name="gapscope",
+    help="A GPU finished its kernel: what is the next stage waiting for?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("analyze")(analyze_command)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit.")) -> None:
+    if version:
+        typer.echo(f"gapscope {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; errors of gapscope become one message on stderr and an exit code."""
+    try:
+        app()
+    except GapscopeError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"gapscope: {error}", markup=False)
+        sys.exit(EXIT_UNREADABLE if isinstance(error, InputError) else EXIT_USAGE)

@@ -1,0 +1,224 @@
+"""From marks and operations to one row per handoff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from gapscope.clocks import Alignment
+from gapscope.findings import Finding
+from gapscope.handoffs.collectives import waiting_ranks
+from gapscope.handoffs.launched import launched_inside
+from gapscope.handoffs.pairing import KEY, event_times, message_facts
+from gapscope.handoffs.points import point_times
+from gapscope.handoffs.status import missing_reasons, with_missing_marks, with_status
+from gapscope.handoffs.steady import with_steady
+from gapscope.handoffs.times import REASONS, close_open_ranges, mark_times
+from gapscope.handoffs.transport import infer_transport
+from gapscope.schema import EVENTS, HANDOFFS, dtypes
+from gapscope.trace import Trace
+from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS
+
+_BETWEEN = ("submit", "movement_start", "available")
+_AT_SOURCE = ("producer_finish", "submit", "movement_start")
+
+
+@dataclass(frozen=True)
+class Handoffs:
+    """All handoffs of a run.
+
+    Attributes:
+        table: Table ``handoffs`` of `gapscope.schema`, ordered by first known event.
+        findings: What is missing, and why.
+    """
+
+    table: pl.DataFrame
+    findings: list[Finding]
+
+
+def build_handoffs(trace: Trace, alignment: Alignment, warmup: int = 1) -> Handoffs:
+    """Return the handoffs that the marks of a trace name.
+
+    Args:
+        trace: The recordings.
+        alignment: Where each file's clock stands.
+        warmup: See `gapscope.handoffs.steady`.
+    """
+    marks = _usable_marks(trace)
+    if not marks.height:
+        return Handoffs(pl.DataFrame(schema=dtypes(HANDOFFS)), [_no_marks(trace)])
+    brackets = close_open_ranges(marks, trace)
+    brackets = mark_times(trace, brackets, launched_inside(trace, brackets))
+    sides = event_times(brackets, point_times(trace, marks))
+    frame = pl.concat([_pairs(sides), waiting_ranks(sides.filter(pl.col("group").is_not_null()))], how="diagonal")
+    frame = frame.join(message_facts(marks), on=KEY, how="left", nulls_equal=True)
+    inferred = infer_transport(trace.scan("ranges"), brackets)
+    frame = frame.join(inferred, on=KEY, how="left", nulls_equal=True)
+    frame = _with_kind(frame, brackets)
+    frame = _on_common_timebase(frame, trace, alignment)
+    frame = with_steady(with_status(with_missing_marks(frame)), warmup)
+    return Handoffs(_finish(frame), _findings(frame))
+
+
+def _usable_marks(trace: Trace) -> pl.DataFrame:
+    """Return handoff marks of primary processes with ``mark_id`` and ``side_rank``."""
+    primary = trace.processes.filter("primary").select("source", "process")
+    return (
+        trace.marks.filter(pl.col("mark").is_in(HANDOFF_BRACKETS + HANDOFF_POINTS))
+        .join(primary, on=["source", "process"], how="semi", maintain_order="left")
+        .with_row_index("mark_id")
+        .with_columns(side_rank=pl.when(pl.col("group").is_not_null()).then(pl.col("rank").cast(pl.Int64)))
+    )
+
+
+def _pairs(sides: pl.DataFrame) -> pl.DataFrame:
+    pairs = sides.filter(pl.col("group").is_null())
+    return pairs.drop("side_rank").with_columns(src_rank="src", dst_rank="dst")
+
+
+def _with_kind(frame: pl.DataFrame, brackets: pl.DataFrame) -> pl.DataFrame:
+    """Add ``kind``, ``transport`` and ``open_any``; what does not apply to a local handoff is null and says so."""
+    opened = brackets.filter("open").select(KEY).unique().with_columns(open_any=pl.lit(True))
+    local = (pl.col("transport") == "local").fill_null(value=False) | (pl.col("src") == pl.col("dst")).fill_null(value=False)
+    frame = frame.join(opened, on=KEY, how="left", nulls_equal=True).with_columns(
+        pl.col("open_any").fill_null(value=False),
+        kind=pl.when(pl.col("group").is_not_null())
+        .then(pl.lit("collective"))
+        .when(local)
+        .then(pl.lit("local"))
+        .otherwise(pl.lit("p2p")),
+    )
+    is_local = pl.col("kind") == "local"
+    return frame.with_columns(
+        transport=pl.when(is_local).then(pl.lit("local")).otherwise(pl.coalesce("transport", "inferred", pl.lit("unknown"))),
+        **{f"{e}_ns": pl.when(~is_local).then(f"{e}_ns") for e in (*_BETWEEN, "receive_post")},
+    )
+
+
+def _on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl.DataFrame:
+    """Move times by the offset of their file; add ``aligned``, ``uncertainty_ns`` and ``both_record_ns``."""
+    offsets = alignment.offsets()
+    for side in ("src", "dst"):
+        of_side = offsets.select(
+            pl.col("source").alias(f"{side}_source"),
+            pl.col("offset_ns").alias(f"{side}_offset"),
+            (pl.col("quality") != "unaligned").alias(f"{side}_aligned"),
+        )
+        frame = frame.join(of_side, on=f"{side}_source", how="left")
+    moved = {
+        f"{e}_ns": pl.col(f"{e}_ns") + pl.col("src_offset" if e in _AT_SOURCE else "dst_offset").fill_null(0) for e in EVENTS
+    }
+    one_file = pl.col("src_source") == pl.col("dst_source")
+    aligned = (one_file | (pl.col("src_aligned") & pl.col("dst_aligned"))).fill_null(value=True)
+    began = trace.processes.join(offsets, on="source", how="left").select(
+        "source", "process", began=pl.col("window_start_ns") + pl.col("offset_ns").fill_null(0)
+    )
+    return (
+        frame.with_columns(**moved, aligned=aligned)
+        .with_columns(uncertainty_ns=alignment.uncertainty(pl.col("src_source"), pl.col("dst_source")))
+        .join(began.rename(lambda c: f"src_{c}"), on=["src_source", "src_process"], how="left")
+        .join(began.rename(lambda c: f"dst_{c}"), on=["dst_source", "dst_process"], how="left")
+        .with_columns(both_record_ns=pl.when("aligned").then(pl.max_horizontal("src_began", "dst_began")))
+        .with_columns(first_mark_ns=pl.col("first_mark_ns") + pl.coalesce("src_offset", "dst_offset", pl.lit(0)))
+    )
+
+
+def _finish(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of the table, ordered."""
+    local = pl.col("kind") == "local"
+    sources = {}
+    for event in EVENTS:
+        missing = pl.lit("not_applicable") if event in (*_BETWEEN, "receive_post") else pl.lit("missing")
+        sources[f"{event}_source"] = (
+            pl.when(pl.col(f"{event}_ns").is_not_null())
+            .then(f"{event}_source")
+            .when(local)
+            .then(missing)
+            .otherwise(pl.lit("missing"))
+        )
+    gap = pl.when("aligned").then(pl.col("consumer_start_ns") - pl.col("producer_finish_ns"))
+    pair = pl.format("{}>{}/{}/{}", "src_rank", "dst_rank", "channel", "seq")
+    group = pl.format("{}/{}/{}@{}", "group", "channel", "seq", "dst_rank")
+    name = pl.when(pl.col("group").is_null()).then(pair).otherwise(group)
+    table = frame.with_columns(
+        **sources,
+        gap_ns=gap,
+        handoff_id=pl.when(pl.col("job").is_null()).then(name).otherwise(pl.format("{}:{}", "job", name)),
+        origin=pl.lit("marks"),
+        microbatch="mb",
+        direction="dir",
+    )
+    empty = [pl.lit(None).alias(n) for n in HANDOFFS if n not in table.columns]
+    first = pl.min_horizontal(f"{e}_ns" for e in EVENTS)
+    return (
+        table.with_columns(empty)
+        .sort(first, "src_rank", "dst_rank", "channel", "group", "seq", nulls_last=True)
+        .select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items())
+    )
+
+
+_WORDS = {
+    **REASONS,
+    "no_mark": "the handoff has no {mark} mark",
+    "no_mark_on_edge": "no handoff between these ranks has a {mark} mark",
+    "beyond_window": "the rank recorded no {mark} mark there: the handoff lies before or after what it recorded",
+}
+_HINTS = {
+    "no_gpu_record": "Record that rank with CUDA tracing on (nsys -t cuda,nvtx; torch.profiler with ProfilerActivity.CUDA), "
+    "or put device=cpu into the marks if the work is on the host.",
+    "no_mark_on_edge": "Put the mark around the code that enqueues that work.",
+    "cut": "Let the job finish writing the file.",
+}
+
+
+def _findings(frame: pl.DataFrame) -> list[Finding]:
+    rows = missing_reasons(frame).group_by("event", "mark", "reason", "rank").len().sort("event", "reason", "rank")
+    findings = [
+        Finding(
+            f"missing_{row['event']}",
+            "info" if row["reason"] == "beyond_window" else "warning",
+            f"{row['len']} handoffs have no {row['event']}: {_WORDS[row['reason']].format(mark=row['mark'])}.",
+            _HINTS.get(row["reason"], ""),
+            rank=row["rank"],
+            count=row["len"],
+        )
+        for row in rows.iter_rows(named=True)
+    ]
+    repeated = frame.filter(pl.col("status") == "ambiguous")
+    if repeated.height:
+        findings.append(
+            Finding(
+                "ambiguous_handoffs",
+                "warning",
+                f"{repeated.height} handoffs have a mark with the same key and slot more than once.",
+                "Give each handoff of a pair of ranks its own seq, or each tensor its own slot.",
+                count=repeated.height,
+            )
+        )
+    opaque = frame.filter(
+        pl.any_horizontal((pl.col(f"{e}_source") == "estimated").fill_null(value=False) for e in EVENTS)
+    )
+    if opaque.height:
+        findings.append(
+            Finding(
+                "graph_bounds",
+                "info",
+                f"{opaque.height} handoffs have times from CUDA graphs recorded as one block: they are the graph's "
+                "bounds, not those of an operation in it (source `estimated`).",
+                "nsys profile --cuda-graph-trace=node records the operations inside.",
+                count=opaque.height,
+            )
+        )
+    return findings
+
+
+def _no_marks(trace: Trace) -> Finding:
+    units = trace.marks.height
+    return Finding(
+        "no_handoff_marks",
+        "warning",
+        "No handoff marks were found" + (f" (only {units} step or request marks)." if units else "."),
+        "Put ranges such as `gapscope::submit src=0 dst=1 seq=7` around the code that enqueues a handoff (NVTX or "
+        "torch.profiler.record_function): produce and submit on the source, receive and consume on the destination.",
+    )

@@ -1,0 +1,47 @@
+"""Handoffs within a group of ranks: one row per rank that waited for the last to arrive."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.handoffs.pairing import KEY
+
+
+def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per (collective, rank that waited), in the columns that pairs of ranks have.
+
+    The last rank to arrive is the one whose communication started last (``movement_start``, or the submit call
+    where that is missing). It is the source; every other rank is a destination. Where the time of a rank's
+    arrival is not known, no rank can be called the last: the row keeps its destination and has no source.
+
+    Args:
+        sides: Result of `gapscope.handoffs.pairing.event_times` for groups, ``side_rank`` set.
+    """
+    arrival = pl.coalesce("movement_start_ns", "submit_ns")
+    arrived = sides.with_columns(_arrival=arrival, _known=arrival.is_not_null().all().over(KEY))
+    last = (
+        arrived.filter("_known")
+        .sort("_arrival", "side_rank")
+        .group_by(KEY)
+        .last()
+        .select(
+            *KEY, "producer_finish_ns", "producer_finish_source", "producer_finish_reason", "submit_ns", "submit_source",
+            "submit_reason", "movement_start_ns", "movement_start_source", "movement_start_reason", "has_produce",
+            "has_submit", "repeated", src_rank="side_rank", src_source=pl.coalesce("src_source", "dst_source"),
+            src_process=pl.coalesce("src_process", "dst_process"),
+        )
+    )
+    own = arrived.select(
+        *KEY, "receive_post_ns", "receive_post_source", "receive_post_reason", "available_ns", "available_source",
+        "available_reason", "consumer_start_ns", "consumer_start_source", "consumer_start_reason", "has_receive",
+        "has_consume", "open_receive", "first_mark_ns", own_repeated="repeated", dst_rank="side_rank",
+        dst_source=pl.coalesce("dst_source", "src_source"),
+        dst_process=pl.coalesce("dst_process", "src_process"),
+    )
+    rows = own.join(last, on=KEY, how="left", nulls_equal=True)
+    waited = rows.filter(pl.col("src_rank").is_null() | (pl.col("src_rank") != pl.col("dst_rank")))
+    return waited.with_columns(
+        repeated=pl.col("repeated").fill_null(value=False) | pl.col("own_repeated"),
+        has_produce=pl.col("has_produce").fill_null(value=False),
+        has_submit=pl.col("has_submit").fill_null(value=False),
+    ).drop("own_repeated")

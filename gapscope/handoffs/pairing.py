@@ -1,0 +1,143 @@
+"""Marks of one key, from both ends, put together: the times of each end, what is missing and why."""
+
+from __future__ import annotations
+
+import polars as pl
+
+KEY = ["job", "src", "dst", "channel", "group", "seq"]
+"""Names a handoff. ``group`` is null for pairs of ranks, ``src`` and ``dst`` are null for groups."""
+
+SIDE = [*KEY, "side_rank"]
+"""One end of a handoff; ``side_rank`` is null for pairs, where the mark tells the end."""
+
+_EVENT_OF = {
+    # mark: (event from its operations, column of mark_times, whether the latest counts)
+    "produce": ("producer_finish", "last", True),
+    "submit": ("movement_start", "first", False),
+    "receive": ("available", "last", True),
+    "consume": ("consumer_start", "first", False),
+}
+_ABOUT = ("step", "mb", "dir", "src_stage", "dst_stage", "transport")
+
+
+def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per end of a handoff with its events.
+
+    Args:
+        brackets: Result of `gapscope.handoffs.times.mark_times`, with ``side_rank``.
+        points: Result of `gapscope.handoffs.points.point_times`, with ``side_rank``.
+
+    Returns:
+        Columns `SIDE`; for each event ``<event>_ns``, ``<event>_source`` (text, null if there is no such mark) and
+        ``<event>_reason``; ``has_<mark>``, ``open_receive``, ``repeated`` (a mark with the same key and slot twice),
+        ``src_source``, ``src_process``, ``dst_source``, ``dst_process`` (who recorded the two ends), ``first_mark_ns``.
+    """
+    frame = brackets.select(SIDE).unique(maintain_order=True)
+    frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True)
+    for mark, (event, which, latest) in _EVENT_OF.items():
+        of_mark = brackets.filter(pl.col("mark") == mark)
+        frame = _join(frame, _from_operations(of_mark, event, which, latest).with_columns(pl.lit(True).alias(f"has_{mark}")))
+    for mark, event in (("submit", "submit"), ("receive", "receive_post")):
+        begun = brackets.filter(pl.col("mark") == mark).group_by(SIDE).agg(pl.col("start_ns").min().alias(f"{event}_ns"))
+        frame = _join(frame, begun.with_columns(pl.lit("emitted").alias(f"{event}_source")))
+    frame = _with_points(frame, points)
+    for column in ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start"):
+        if f"{column}_reason" not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(f"{column}_reason"))
+    frame = _join(frame, _repeated(brackets, points))
+    frame = _join(frame, _files(brackets, points))
+    flags = [f"has_{mark}" for mark in _EVENT_OF] + ["open_receive", "repeated"]
+    opened = brackets.filter((pl.col("mark") == "receive") & pl.col("open")).select(SIDE).unique()
+    frame = _join(frame, opened.with_columns(open_receive=pl.lit(True)))
+    return frame.with_columns(pl.col(flags).fill_null(value=False))
+
+
+def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
+    """Return ``KEY, size_bytes, messages`` and what the marks say about the handoff (step, microbatch, ...).
+
+    The size of a message is that of its submit mark, else of its receive, produce or consume mark; sizes add
+    up over the slots and are null if one is unknown.
+    """
+    preference = pl.col("mark").replace_strict(
+        {"submit": 0, "receive": 1, "produce": 2, "consume": 3}, default=4, return_dtype=pl.Int8
+    )
+    ordered = marks.with_columns(_p=preference).sort("_p", "start_ns")
+    moved = pl.col("mark").is_in(["submit", "receive"])
+    ordered = ordered.with_columns(_moved=moved.any().over(KEY)).filter(moved | ~pl.col("_moved") | pl.col("size_bytes").is_not_null())
+    slots = ordered.group_by([*KEY, "slot"], maintain_order=True).agg(
+        pl.col("size_bytes").drop_nulls().first(), _moved=moved.any(), _any=pl.col("_moved").first()
+    )
+    slots = slots.filter(pl.col("_moved") | ~pl.col("_any"))
+    sizes = slots.group_by(KEY).agg(
+        size_bytes=pl.when(pl.col("size_bytes").is_not_null().all()).then(pl.col("size_bytes").sum()),
+        messages=pl.len().cast(pl.Int64),
+    )
+    about = marks.sort("start_ns").group_by(KEY).agg(pl.col(c).drop_nulls().first() for c in _ABOUT)
+    return about.join(sizes, on=KEY, how="left", nulls_equal=True)
+
+
+def _join(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    return frame.join(other, on=SIDE, how="left", nulls_equal=True)
+
+
+def _from_operations(of_mark: pl.DataFrame, event: str, which: str, latest: bool) -> pl.DataFrame:
+    """Return the event of each end from the operations inside its marks of one kind.
+
+    Marks that launched nothing do not count beside marks of the same key that did: a receive may be posted in
+    one bracket and waited for in another.
+    """
+    time, reason = pl.col(f"{which}_ns"), pl.col(f"{which}_reason")
+    idle = (reason == "nothing_launched").fill_null(value=False)
+    counted = of_mark.filter(~idle | idle.all().over(SIDE))
+    return counted.group_by(SIDE).agg(
+        pl.when(time.is_not_null().all()).then(time.max() if latest else time.min()).alias(f"{event}_ns"),
+        reason.drop_nulls().first().alias(f"{event}_reason"),
+        pl.when((pl.col("time_source") == "estimated").any())
+        .then(pl.lit("estimated"))
+        .otherwise(pl.col("time_source").first())
+        .alias(f"{event}_source"),
+    )
+
+
+def _with_points(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Let point marks, which are the event itself, stand before what brackets give."""
+    for event, latest in (("producer_finish", True), ("movement_start", False), ("available", True), ("consumer_start", False)):
+        of_event = points.filter(pl.col("mark") == event)
+        if not of_event.height:
+            continue
+        time = pl.col("point_ns")
+        given = of_event.group_by(SIDE).agg(
+            pl.when(time.is_not_null().all()).then(time.max() if latest else time.min()).alias("_time"),
+            pl.col("time_source").first().alias("_source"),
+            pl.lit(True).alias("_given"),
+        )
+        frame = _join(frame, given).with_columns(
+            pl.when("_given").then("_time").otherwise(f"{event}_ns").alias(f"{event}_ns"),
+            pl.when("_given").then("_source").otherwise(f"{event}_source").alias(f"{event}_source"),
+            pl.when("_given")
+            .then(pl.when(pl.col("_time").is_null()).then(pl.lit("nothing_launched")))
+            .otherwise(f"{event}_reason")
+            .alias(f"{event}_reason"),
+        ).drop("_time", "_source", "_given")
+    return frame
+
+
+def _repeated(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Return ends that have a mark with the same key and slot twice; receive may come several times."""
+    every = pl.concat([brackets.select(*SIDE, "mark", "slot"), points.select(*SIDE, "mark", "slot")])
+    counts = every.filter(pl.col("mark") != "receive").group_by([*SIDE, "mark", "slot"]).len()
+    return counts.filter(pl.col("len") > 1).select(SIDE).unique().with_columns(repeated=pl.lit(True))
+
+
+def _files(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Return who recorded each end, and the time of the first mark."""
+    columns = [*SIDE, "mark", "source", "process", "start_ns"]
+    every = pl.concat([brackets.select(columns), points.select(columns)])
+    at_source = pl.col("mark").is_in(["produce", "submit", "producer_finish", "movement_start"])
+    return every.sort("start_ns").group_by(SIDE).agg(
+        src_source=pl.col("source").filter(at_source).first(),
+        src_process=pl.col("process").filter(at_source).first(),
+        dst_source=pl.col("source").filter(~at_source).first(),
+        dst_process=pl.col("process").filter(~at_source).first(),
+        first_mark_ns=pl.col("start_ns").min(),
+    )

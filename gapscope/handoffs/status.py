@@ -1,0 +1,114 @@
+"""What became of each handoff within the capture: its status, the order of its events, and why times are missing."""
+
+from __future__ import annotations
+
+import polars as pl
+
+_EDGE = ["job", "src", "dst", "channel", "group"]
+SIDES = {"produce": "src", "submit": "src", "receive": "dst", "consume": "dst"}
+FIVE = ("producer_finish", "submit", "movement_start", "available", "consumer_start")
+_MARK_OF = {
+    "producer_finish": "produce",
+    "submit": "submit",
+    "movement_start": "submit",
+    "available": "receive",
+    "consumer_start": "consume",
+}
+
+
+def with_missing_marks(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add ``beyond_<mark>`` and ``never_<mark>``: how a mark that a handoff lacks is missing.
+
+    ``beyond``: the edge (src, dst, channel) has such marks, and the handoff's seq lies before the first or after the
+    last of them: outside what that rank recorded. ``never``: no handoff of the edge has such a mark.
+    """
+    columns = []
+    for mark in SIDES:
+        seq = pl.col("seq").filter(pl.col(f"has_{mark}"))
+        low, high = seq.min().over(_EDGE), seq.max().over(_EDGE)
+        lacks = ~pl.col(f"has_{mark}")
+        columns += [
+            (lacks & ((pl.col("seq") < low) | (pl.col("seq") > high)).fill_null(value=False)).alias(f"beyond_{mark}"),
+            (lacks & low.is_null()).alias(f"never_{mark}"),
+        ]
+    return frame.with_columns(columns)
+
+
+def with_status(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add ``status`` and ``order`` (`gapscope.schema.STATUS`, `ORDER`).
+
+    Args:
+        frame: One row per handoff with the events, ``has_*``, ``beyond_*``, ``open_receive``, ``repeated``, ``aligned``,
+            ``uncertainty_ns`` and ``kind``.
+    """
+    has_src = pl.col("has_produce") | pl.col("has_submit") | pl.col("producer_finish_ns").is_not_null()
+    has_dst = pl.col("has_receive") | pl.col("has_consume") | pl.col("consumer_start_ns").is_not_null()
+    beyond = pl.any_horizontal(f"beyond_{mark}" for mark in SIDES)
+    local = pl.col("kind") == "local"
+    between = pl.col("submit_ns").is_null() | pl.col("movement_start_ns").is_null() | pl.col("available_ns").is_null()
+    ends = pl.col("producer_finish_ns").is_null() | pl.col("consumer_start_ns").is_null()
+    never = pl.col("open_receive") & pl.col("available_ns").is_null()
+    status = (
+        pl.when("repeated")
+        .then(pl.lit("ambiguous"))
+        .when(never)
+        .then(pl.lit("never_available"))
+        .when(beyond)
+        .then(pl.lit("edge_of_window"))
+        .when(has_src & ~has_dst)
+        .then(pl.lit("unmatched_send"))
+        .when(has_dst & ~has_src)
+        .then(pl.lit("unmatched_receive"))
+        .when(ends | (between & ~local) | pl.col("open_any"))
+        .then(pl.lit("incomplete"))
+        .when(~pl.col("aligned"))
+        .then(pl.lit("unaligned"))
+        .otherwise(pl.lit("complete"))
+    )
+    return frame.with_columns(status=status, order=_order())
+
+
+def _order() -> pl.Expr:
+    """Return whether each event came after the one that it needs, as far as the clocks can tell."""
+    # Within one rank both events stand on one clock; between ranks the clock error counts.
+    own = [pl.col("movement_start_ns") - pl.col("producer_finish_ns"), pl.col("consumer_start_ns") - pl.col("available_ns")]
+    cross = [pl.col("available_ns") - pl.col("movement_start_ns"), pl.col("consumer_start_ns") - pl.col("producer_finish_ns")]
+    backward_own = pl.any_horizontal((d < 0).fill_null(value=False) for d in own)
+    bound = pl.col("uncertainty_ns")
+    beyond = pl.any_horizontal((d < -bound).fill_null(value=False) for d in cross)
+    backward = pl.any_horizontal((d < 0).fill_null(value=False) for d in cross)
+    unknown = pl.any_horizontal(d.is_null() for d in own) & (pl.col("kind") != "local")
+    return (
+        pl.when(backward_own | beyond)
+        .then(pl.lit("violation"))
+        .when(backward | unknown)
+        .then(pl.lit("cannot_tell"))
+        .otherwise(pl.lit("ok"))
+    )
+
+
+def missing_reasons(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per missing event of handoffs that are neither complete nor ambiguous: ``event, reason, rank``.
+
+    ``reason`` is a key of `gapscope.handoffs.times.REASONS`, or ``no_mark``, ``no_mark_on_edge``, ``beyond_window``.
+    """
+    rows = []
+    for event in FIVE:
+        mark = _MARK_OF[event]
+        reason = (
+            pl.when(pl.col(f"beyond_{mark}"))
+            .then(pl.lit("beyond_window"))
+            .when(pl.col(f"never_{mark}"))
+            .then(pl.lit("no_mark_on_edge"))
+            .when(~pl.col(f"has_{mark}"))
+            .then(pl.lit("no_mark"))
+            .otherwise(pl.coalesce(f"{event}_reason", pl.lit("nothing_launched")))
+        )
+        missing = frame.filter(
+            pl.col(f"{event}_ns").is_null()
+            & ~pl.col("status").is_in(["ambiguous", "unaligned"])
+            & ~((pl.col("kind") == "local") & pl.lit(event in ("submit", "movement_start", "available")))
+        )
+        rank = pl.col("src_rank" if SIDES[mark] == "src" else "dst_rank")
+        rows.append(missing.select(event=pl.lit(event), mark=pl.lit(mark), reason=reason, rank=rank))
+    return pl.concat(rows)

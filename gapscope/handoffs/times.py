@@ -1,0 +1,204 @@
+"""The time that each mark gives, and why it gives none.
+
+A time derived from GPU work needs every operation that could have decided it. Where one of them has no time
+(untimed, damaged, dropped, beyond the end of a cut file), the mark gives null and a reason; the neighbor's
+time is never taken in its place.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.handoffs.launched import BRACKETS
+from gapscope.schema import LAUNCHING
+from gapscope.trace import Trace
+
+_LANE = ["source", "process", "thread"]
+
+REASONS = {
+    "no_gpu_record": "GPU work of the process was not recorded",
+    "nothing_launched": "no GPU operation was launched inside the mark",
+    "untimed": "an operation that could have decided the time has no recorded time",
+    "no_record": "a launch that could have decided the time has no GPU record",
+    "lost": "records were lost to damage where the time would have been decided",
+    "cut": "the file ends before the time could be decided",
+    "open": "the range was never closed",
+}
+"""Why a mark gives no time, in words."""
+
+
+def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """Return the marks with the times they give.
+
+    Args:
+        trace: The recordings.
+        marks: Bracket marks, closed, with ``mark_id`` and ``open``.
+        launched: Result of `gapscope.handoffs.launched.launched_inside`.
+
+    Returns:
+        ``marks`` with ``first_ns``, ``last_ns`` (start of the first and end of the last operation launched inside, or the
+        bracket's own start and end where the work is on the host), ``first_reason``, ``last_reason`` (a key of
+        `REASONS`, null where the time is there), ``time_source`` (``derived``, ``estimated`` where an opaque graph gives
+        its bounds, ``emitted``) and ``copy_kinds``, ``kernels`` (what was launched, for the transport).
+    """
+    per_mark = _deciders(launched)
+    frame = marks.join(per_mark, on="mark_id", how="left")
+    frame = frame.join(_cut_lanes(trace), on=_LANE, how="left")
+    frame = frame.join(
+        trace.processes.select("source", "process", "has_ops"), on=["source", "process"], how="left"
+    ).join(trace.sources.select("source", "cpu_only", "truncated"), on="source", how="left")
+    frame = _lost_between(trace, frame)
+    host = (pl.col("device") == "cpu").fill_null(value=False) | pl.col("cpu_only")
+    empty = pl.col("n_rows").is_null()
+    cut = pl.col("truncated") & (pl.col("cut_ns").is_null() | (pl.col("end_ns") >= pl.col("cut_ns")))
+
+    def reason(untimed: str, missing: str, lost: str) -> pl.Expr:
+        return (
+            pl.when(host & pl.col("open"))
+            .then(pl.lit("open"))
+            .when(host)
+            .then(pl.lit(None, dtype=pl.String))
+            .when(cut)
+            .then(pl.lit("cut"))
+            .when(pl.col("open"))
+            .then(pl.lit("open"))
+            .when(empty & ~pl.col("has_ops"))
+            .then(pl.lit("no_gpu_record"))
+            .when(pl.col(lost))
+            .then(pl.lit("lost"))
+            .when(empty)
+            .then(pl.lit("nothing_launched"))
+            .when(pl.col(missing))
+            .then(pl.lit("no_record"))
+            .when(pl.col(untimed))
+            .then(pl.lit("untimed"))
+        )
+
+    return frame.with_columns(
+        first_reason=reason("first_untimed", "first_missing", "first_lost"),
+        last_reason=reason("last_untimed", "last_missing", "last_lost"),
+    ).with_columns(
+        first_ns=pl.when(pl.col("first_reason").is_null()).then(pl.when(host).then("start_ns").otherwise("first_op_ns")),
+        last_ns=pl.when(pl.col("last_reason").is_null()).then(pl.when(host).then("end_ns").otherwise("last_op_ns")),
+        time_source=pl.when(host).then(pl.lit("emitted")).when(pl.col("has_graph")).then(pl.lit("estimated"))
+        .otherwise(pl.lit("derived")),
+    )
+
+
+def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
+    """Return per mark the first start and last end, and whether something without a time could have been it."""
+    timed = pl.col("start_ns").is_not_null()
+    known = pl.col("kind").is_not_null()
+    spanned = pl.col("call_ns").is_null()  # no call recorded: it has a time, and no place among the calls
+    first = launched.filter(timed).group_by("mark_id").agg(
+        first_op_ns=pl.col("start_ns").min(),
+        last_op_ns=pl.col("end_ns").max(),
+        first_call_ns=pl.col("call_ns").sort_by("start_ns").first(),
+        last_call_ns=pl.col("call_ns").sort_by("end_ns").last(),
+        first_correlation=pl.col("call_correlation").sort_by("start_ns").first(),
+        last_correlation=pl.col("call_correlation").sort_by("end_ns").last(),
+    )
+    rows = launched.join(first, on="mark_id", how="left")
+    before = (pl.col("call_ns") <= pl.col("first_call_ns")).fill_null(value=True)
+    behind = (pl.col("call_ns") >= pl.col("last_call_ns")).fill_null(value=True)
+    untimed, missing = known & ~timed, ~known
+    return rows.group_by("mark_id").agg(
+        n_rows=pl.len(),
+        first_op_ns=pl.col("first_op_ns").first(),
+        last_op_ns=pl.col("last_op_ns").first(),
+        first_correlation=pl.col("first_correlation").first(),
+        last_correlation=pl.col("last_correlation").first(),
+        first_untimed=(untimed & before).any(),
+        last_untimed=(untimed & behind).any(),
+        first_missing=(missing & before & ~spanned).any(),
+        last_missing=(missing & behind & ~spanned).any(),
+        has_graph=(pl.col("kind") == "graph").fill_null(value=False).any(),
+        copy_kinds=pl.col("copy_kind").drop_nulls().cast(pl.String).unique().sort(),
+        kernels=pl.col("name").filter(pl.col("kind") == "kernel").cast(pl.String).unique().sort().head(8),
+    )
+
+
+def _cut_lanes(trace: Trace) -> pl.DataFrame:
+    """Return ``source, process, thread, cut_ns`` of truncated files: the last call that is there on each thread.
+
+    Tools write the calls of a thread in order of time (checked: else the thread gets no ``cut_ns``, and none of
+    its marks is trusted), so all calls before the last one are there.
+    """
+    cut = trace.sources.filter("truncated").select("source")
+    calls = trace.scan("calls").join(cut.lazy(), on="source", how="semi")
+    return calls.group_by(_LANE).agg(cut_ns=pl.col("start_ns").max()).collect()
+
+
+def _lost_between(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+    """Add ``first_lost`` and ``last_lost``: an operation whose call was lost may belong before or behind.
+
+    Only in files with damaged records. Correlation ids grow with the calls of a process, so an operation without
+    a call whose id lies between the last call before the mark and the operation that decides (or between that and
+    the first call behind the mark) may have been launched inside it.
+    """
+    damaged = [f["source"] for f in trace.sources.iter_rows(named=True) if '"damaged"' in f["dropped"]]
+    lost = pl.Series([False] * frame.height)
+    if not damaged:
+        return frame.with_columns(first_lost=lost, last_lost=lost)
+    calls = trace.scan("calls").filter(pl.col("source").is_in(damaged) & pl.col("correlation").is_not_null())
+    orphans = (
+        trace.scan("ops")
+        .filter(pl.col("source").is_in(damaged) & pl.col("correlation").is_not_null())
+        .join(calls, on=["source", "process", "correlation"], how="anti")
+        .select("source", "process", orphan="correlation")
+        .unique()
+        .sort("orphan")
+        .collect()
+    )
+    launching = (
+        calls.filter(pl.col("family").is_in(LAUNCHING)).select(*_LANE, "correlation", call_ns="start_ns").sort("call_ns").collect()
+    )
+    before = _neighbor(frame, launching, "start_ns", "backward", "before")
+    around = _neighbor(before, launching, "end_ns", "forward", "behind").with_columns(
+        _first=pl.coalesce("first_correlation", "behind"), _last=pl.coalesce("last_correlation", "before")
+    )
+    for name, low, high in (("first_lost", "before", "_first"), ("last_lost", "_last", "behind")):
+        hit = (
+            around.select("mark_id", "source", "process", low=pl.col(low).fill_null(-1), high=pl.col(high).fill_null(2**62))
+            .sort("low")
+            .join_asof(
+                orphans, left_on="low", right_on="orphan", by=["source", "process"], strategy="forward",
+                allow_exact_matches=False, check_sortedness=False,
+            )
+            .filter(pl.col("orphan") < pl.col("high"))
+        )
+        around = around.with_columns(pl.col("mark_id").is_in(hit["mark_id"].implode()).alias(name))
+    return around.drop("_first", "_last", "before", "behind")
+
+
+def _neighbor(frame: pl.DataFrame, calls: pl.DataFrame, at: str, strategy: str, name: str) -> pl.DataFrame:
+    """Add the correlation of the nearest launching call of the lane outside the mark."""
+    return frame.sort(at).join_asof(
+        calls.select(*_LANE, pl.col("correlation").alias(name), _call="call_ns"),
+        left_on=at,
+        right_on="_call",
+        by=_LANE,
+        strategy="backward" if strategy == "backward" else "forward",
+        check_sortedness=False,
+    ).drop("_call", strict=False)
+
+
+def close_open_ranges(marks: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return bracket marks with ``open``, and an end for those that never closed.
+
+    A range that never closes ends just before the next range of its kind on its thread begins, or at the end of
+    its process's recording.
+    """
+    windows = trace.processes.select("source", "process", window_end="window_end_ns")
+    following = pl.col("start_ns").shift(-1).over([*_LANE, "mark"], order_by="start_ns") - 1
+    return (
+        marks.filter(pl.col("mark").is_in(BRACKETS))
+        .join(windows, on=["source", "process"], how="left")
+        .with_columns(open=pl.col("end_ns").is_null())
+        .with_columns(
+            end_ns=pl.when("open")
+            .then(pl.max_horizontal("start_ns", pl.coalesce(following, "window_end")))
+            .otherwise("end_ns")
+        )
+        .drop("window_end")
+    )

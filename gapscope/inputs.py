@@ -1,0 +1,98 @@
+"""From what the user typed to the files to read: files, folders, globs, several formats of one run."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from gapscope.errors import UsageError
+
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
+_EXPORT_SUFFIXES = (".sqlite", ".sqlite.gz", ".sqlite.zst", "_pqtdir", ".parquet", "_arwdir")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file (or parquet folder) to read.
+
+    Attributes:
+        path: Where it is.
+        named: True if the user named it, False if it was found in a folder or by a pattern: then content that
+            is no recording is skipped with a note instead of being an error.
+        stand_in: An export of the same report that lies beside it, to be read if the report cannot be.
+    """
+
+    path: Path
+    named: bool
+    stand_in: Path | None = None
+
+
+def expand(paths: Iterable[str | PathLike[str]]) -> list[InputFile]:
+    """Return the files behind paths, folders and patterns, each once, ordered by path.
+
+    In a folder, an export beside its report (same name) is not read a second time: it stands in where the
+    report cannot be exported. A folder that is itself a parquet export is one input.
+
+    Raises:
+        UsageError: A path does not exist, a pattern matches nothing, or nothing was named.
+    """
+    found: dict[Path, InputFile] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir() and not is_parquet_export(path):
+            inside = [_without_twin(p, path) for p in _walk(path)]
+            entries = [e for e in inside if e is not None]
+            if not entries:
+                raise UsageError(f"{path}: the folder holds no files. Name a recording or a folder with recordings.")
+        elif path.exists():
+            entries = [InputFile(path, named=True)]
+        else:
+            matches = sorted(glob.glob(str(given), recursive=True))
+            if not matches:
+                raise UsageError(f"{given}: there is no such file, and as a pattern it matches nothing.")
+            entries = [InputFile(Path(m), named=False) for m in matches if Path(m).is_file() or is_parquet_export(Path(m))]
+        for entry in entries:
+            key = entry.path.resolve()
+            if key not in found or entry.named:
+                found[key] = entry
+    if not found:
+        raise UsageError("No recording was named. Pass .nsys-rep, exports of nsys, or torch.profiler JSON files.")
+    return [found[key] for key in sorted(found)]
+
+
+def is_parquet_export(path: Path) -> bool:
+    """Tell if a folder is an nsys parquet export: it holds Parquet files with the names of nsys tables."""
+    return path.is_dir() and any(
+        p.stem.startswith(("CUPTI_ACTIVITY", "NVTX_", "StringIds", "TARGET_INFO", "META_DATA", "ENUM_"))
+        for p in path.glob("*.parquet")
+    )
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Return all files below a folder; a parquet export counts as one; hidden ones are left out."""
+    out: list[Path] = []
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir() and not is_parquet_export(entry):
+            out.extend(_walk(entry))
+        else:
+            out.append(entry)
+    return out
+
+
+def _without_twin(path: Path, folder: Path) -> InputFile | None:
+    """Return the input for a file found in a folder; None for an export whose report is there too."""
+    for suffix in _EXPORT_SUFFIXES:
+        if path.name.endswith(suffix):
+            stem = path.name.removesuffix(suffix)
+            if any((path.parent / (stem + s)).is_file() for s in REPORT_SUFFIXES):
+                return None
+    stand_in = None
+    if path.suffix in REPORT_SUFFIXES:
+        twins = [path.parent / (path.stem + s) for s in _EXPORT_SUFFIXES]
+        stand_in = next((t for t in twins if t.exists()), None)
+    return InputFile(path, named=False, stand_in=stand_in)

@@ -1,0 +1,284 @@
+"""Read the recordings of one run into a `Trace`."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+
+import polars as pl
+
+from gapscope import cache, identity
+from gapscope.errors import ExporterError, InputError, UnknownFormatError
+from gapscope.findings import Finding
+from gapscope.inputs import InputFile, expand
+from gapscope.marks import parse_marks, unwrap
+from gapscope.readers import find_reader
+from gapscope.readers.base import Progress, ReadOptions, SourceTables, no_progress
+from gapscope.schema import MARKS, SOURCES, dtypes
+from gapscope.trace import Trace
+
+_WINDOW_TABLES = ("ops", "calls", "ranges")
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What the user may set about loading.
+
+    Attributes:
+        nsys: The ``nsys`` program to use; None: it is looked for.
+        cache_dir: Where tables and exports are kept; None with ``use_cache``: the default folder.
+        use_cache: False: nothing is kept and nothing kept is used.
+        rank_of: Rank of a pid, where the recording does not tell.
+        jobs: Job name to the paths of its files (``--job NAME=PATHS``), where the marks do not tell.
+        workers: Files read at once; None: one per processor, four at most.
+    """
+
+    nsys: str | None = None
+    cache_dir: Path | None = None
+    use_cache: bool = True
+    rank_of: Mapping[int, int] = field(default_factory=dict)
+    jobs: Mapping[str, Sequence[str | PathLike[str]]] = field(default_factory=dict)
+    workers: int | None = None
+
+
+def load(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    options: LoadOptions | None = None,
+    progress: Progress = no_progress,
+) -> Trace:
+    """Read the recordings of one run.
+
+    Args:
+        paths: Files, folders or patterns: ``.nsys-rep``, exports of nsys (SQLite, parquet folder), torch.profiler
+            JSON, each plain or compressed, mixed as the run left them.
+        options: See `LoadOptions`.
+        progress: Called with what is going on and the fraction done.
+
+    Returns:
+        The trace. A file that could not be read is a finding of level ``error`` in `Trace.findings`.
+
+    Raises:
+        UsageError: A path does not exist.
+        IdentityError: Ranks contradict each other, or the files form several runs.
+        InputError: None of the files could be read; the message is that of the first.
+    """
+    options = options or LoadOptions()
+    named = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    job_files = {job: expand(files) for job, files in options.jobs.items()}
+    inputs = expand([*named, *(f for files in options.jobs.values() for f in files)])
+    job_of = {file.path.resolve(): job for job, files in job_files.items() for file in files}
+    cache_dir = cache.usable_cache_dir(options.cache_dir or cache.default_cache_dir()) if options.use_cache else None
+    reading = _Reading(ReadOptions(nsys=options.nsys, cache_dir=cache_dir), progress, len(inputs))
+    workers = options.workers or min(4, os.cpu_count() or 1, len(inputs))
+    with ThreadPoolExecutor(workers) as pool:
+        results = list(pool.map(reading.read, range(len(inputs)), inputs))
+    files = [r for r in results if isinstance(r, SourceTables)]
+    problems = [r for r in results if isinstance(r, InputError)]
+    if not files and problems:
+        raise problems[0]
+    jobs = [
+        job_of.get(file.path.resolve()) for file, r in zip(inputs, results, strict=True) if isinstance(r, SourceTables)
+    ]
+    findings = [f for r in results if isinstance(r, SourceTables) for f in r.findings]
+    findings += [_unreadable(p) for p in problems]
+    findings += [r for r in results if isinstance(r, Finding)]
+    return assemble(files, jobs, options.rank_of, findings)
+
+
+class _Reading:
+    """Reads inputs, through the cache, and adds up their progress."""
+
+    def __init__(self, options: ReadOptions, progress: Progress, total: int) -> None:
+        self._options, self._progress = options, progress
+        self._fractions = [0.0] * total
+        self._lock = threading.Lock()
+
+    def read(self, number: int, file: InputFile) -> SourceTables | InputError | Finding:
+        """Return the tables of one file, or why there are none."""
+
+        def report(what: str, fraction: float) -> None:
+            with self._lock:
+                self._fractions[number] = min(fraction, 1.0)
+                self._progress(what, sum(self._fractions) / len(self._fractions))
+
+        try:
+            return self._through_cache(file.path, report)
+        except UnknownFormatError as error:
+            if file.named:
+                return error
+            return Finding("skipped_file", "info", f"Not read: {error.found}", path=error.path)
+        except ExporterError as error:
+            if file.stand_in is None:
+                return error
+            return self._stand_in(file.stand_in, error, report)
+        except InputError as error:
+            return error
+        except OSError as error:
+            return InputError(file.path, f"cannot be read ({error.strerror or error}).")
+        finally:
+            report(f"reading {file.path.name}", 1.0)
+
+    def _through_cache(self, path: Path, report: Progress) -> SourceTables:
+        reader = find_reader(path)
+        directory = self._options.cache_dir
+        if directory is None or _size(path) < cache.MIN_CACHED_BYTES:
+            return reader.read(path, self._options, report)
+        entry = cache.entry_path(directory, cache.content_digest(path, directory), reader)
+        kept = cache.load_entry(entry)
+        if kept is not None:
+            return _renamed(kept, path)
+        source = reader.read(path, self._options, report)
+        failure = cache.store_entry(entry, source)
+        if failure is None:
+            return source
+        note = Finding("cache_not_written", "info", f"The tables could not be kept ({failure}).", path=str(path))
+        return SourceTables(source.info, source.tables, (*source.findings, note))
+
+    def _stand_in(self, path: Path, error: ExporterError, report: Progress) -> SourceTables | InputError:
+        try:
+            source = self._through_cache(path, report)
+        except InputError:
+            return error
+        note = Finding(
+            "used_export_beside_report",
+            "warning",
+            f"{error.found} The export beside it was read instead; it may be older than the report.",
+            error.next_step,
+            path=str(path),
+        )
+        return SourceTables(source.info, source.tables, (*source.findings, note))
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    return path.stat().st_size
+
+
+def _renamed(source: SourceTables, path: Path) -> SourceTables:
+    """Return kept tables under the name that the file has now."""
+    old, new = source.info.path, str(path)
+    findings = tuple(replace(f, path=new) if f.path == old else f for f in source.findings)
+    return SourceTables(replace(source.info, path=new), source.tables, findings)
+
+
+def _unreadable(error: InputError) -> Finding:
+    return Finding("unreadable_file", "error", error.found, error.next_step, path=error.path)
+
+
+def assemble(
+    files: Sequence[SourceTables],
+    jobs: Sequence[str | None] | None = None,
+    rank_of: Mapping[int, int] | None = None,
+    findings: Iterable[Finding] = (),
+) -> Trace:
+    """Put the tables of the files of one run together.
+
+    Args:
+        files: What the readers delivered, in the order of `Trace.sources`.
+        jobs: Job of each file; None where the marks tell it.
+        rank_of: Rank of a pid, where the recording does not tell.
+        findings: What was found while reading.
+
+    Raises:
+        IdentityError: Ranks contradict each other, or the files form several runs.
+    """
+    jobs = jobs or [None] * len(files)
+    findings = list(findings)
+    paths = [f.info.path for f in files]
+    marks = pl.DataFrame(schema=dtypes(MARKS))
+    for number, file in enumerate(files):
+        found, notes = parse_marks(file.tables["ranges"], file.info.path)
+        job = pl.coalesce("job", pl.lit(jobs[number], dtype=pl.String))
+        marks = marks.vstack(found.with_columns(source=pl.lit(number, dtype=pl.Int32), job=job))
+        findings += notes
+    marks = unwrap(marks)
+    processes = pl.concat([_processes(number, file, jobs[number]) for number, file in enumerate(files)])
+    processes = processes.join(identity.ranks_from_marks(marks), on=["source", "process"], how="left")
+    counts = marks.group_by("source", "process").agg(n_marks=pl.len(), mark_job=pl.col("job").first())
+    processes = (
+        processes.join(counts, on=["source", "process"], how="left")
+        .with_columns(pl.col("n_marks").fill_null(0), job=pl.coalesce("job", "mark_job"))
+        .sort("source", "process")
+    )
+    processes = identity.assign_ranks(processes, paths, rank_of or {})
+    processes, notes = identity.choose_primary(processes, paths)
+    findings += notes
+    marks = marks.drop("rank").join(
+        processes.select("source", "process", "rank"), on=["source", "process"], how="left"
+    )
+    marks = marks.select(list(MARKS)).sort("source", "process", "start_ns", "end_ns", "text", nulls_last=True)
+    return Trace(_sources(files, processes), processes, marks, findings, tuple(files))
+
+
+def _processes(number: int, file: SourceTables, job: str | None) -> pl.DataFrame:
+    """Return the processes of one file with their windows and what was recorded of them."""
+    windows = pl.collect_all(
+        [
+            file.tables[t]
+            .group_by("process")
+            .agg(
+                pl.col("start_ns").min().alias("first"),
+                pl.max_horizontal(pl.col("end_ns").max(), pl.col("start_ns").max()).alias("last"),
+                pl.len().alias("n"),
+            )
+            .with_columns(table=pl.lit(t))
+            for t in _WINDOW_TABLES
+        ]
+    )
+    seen = pl.concat(windows)
+    per_process = seen.group_by("process").agg(
+        window_start_ns=pl.col("first").min(),
+        window_end_ns=pl.col("last").max(),
+        n_ops=pl.col("n").filter(pl.col("table") == "ops").sum().cast(pl.Int64),
+    )
+    return (
+        file.tables["processes"]
+        .collect()
+        .join(per_process, on="process", how="full", coalesce=True)
+        .with_columns(
+            pl.col("n_ops").fill_null(0),
+            source=pl.lit(number, dtype=pl.Int32),
+            tool=pl.lit(file.info.tool),
+            clock=pl.lit(file.info.clock),
+            job=pl.lit(job, dtype=pl.String),
+        )
+        .with_columns(has_ops=pl.col("n_ops") > 0)
+    )
+
+
+def _sources(files: Sequence[SourceTables], processes: pl.DataFrame) -> pl.DataFrame:
+    of_file = processes.group_by("source").agg(
+        ranks=pl.col("rank").drop_nulls().unique().sort(),
+        window_start_ns=pl.col("window_start_ns").min(),
+        window_end_ns=pl.col("window_end_ns").max(),
+    )
+    rows = [
+        {
+            "source": number,
+            "path": f.info.path,
+            "format": f.info.format,
+            "tool": f.info.tool,
+            "version": f.info.tool_version,
+            "schema": f.info.schema_version,
+            "host": f.info.host,
+            "clock": f.info.clock,
+            "clock_origin": f.info.clock_origin,
+            "resolution_ns": f.info.resolution_ns,
+            "cpu_only": f.info.cpu_only,
+            "gpu_traced": f.info.gpu_traced,
+            "truncated": f.info.truncated,
+            "events": f.info.events,
+            "dropped": json.dumps(dict(f.info.dropped), sort_keys=True),
+        }
+        for number, f in enumerate(files)
+    ]
+    schema = {n: t for n, t in dtypes(SOURCES).items() if n not in of_file.columns or n == "source"}
+    frame = pl.DataFrame(rows, schema=schema).join(of_file, on="source", how="left", maintain_order="left")
+    return frame.select(pl.col(n).cast(t) for n, t in dtypes(SOURCES).items())

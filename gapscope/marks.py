@@ -1,0 +1,139 @@
+"""Marks: ranges whose text or payload follows the contract, as one table.
+
+Both wire forms of `gapscope_instrumentation.contract` give the same columns. The sequence number of the
+compact form counts modulo 2**26; it is unwrapped over the marks of all ranks together, in order of time,
+so that both ends of a handoff get the same number wherever their captures begin.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.findings import Finding
+from gapscope.schema import MARKS, dtypes
+from gapscope_instrumentation.contract import (
+    CHANNEL_BITS,
+    HANDOFF_BRACKETS,
+    HANDOFF_POINTS,
+    MARKS as MARK_NAMES,
+    NVTX_DOMAIN,
+    PREFIX,
+    RANK_BITS,
+    SEQ_BITS,
+    SEQ_MODULUS,
+)
+
+_KEYED = HANDOFF_BRACKETS + HANDOFF_POINTS
+_PAIR = ["job", "src", "dst", "group", "channel"]
+
+
+def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Finding]]:
+    """Return the marks among the ranges of one file, and findings on those that cannot be used.
+
+    Args:
+        ranges: Table ``ranges`` without or with ``source`` and ``rank``.
+        path: The file, for findings.
+
+    Returns:
+        Table ``marks`` of `gapscope.schema`, columns ``source`` and ``rank`` null; ``seq`` of the compact
+        form still modulo 2**26 (`unwrap` mends that once all files are there).
+    """
+    own_domain = pl.col("domain").cast(pl.String) == NVTX_DOMAIN
+    named = pl.col("name").str.starts_with(PREFIX) | (own_domain & pl.col("name").is_in(MARK_NAMES))
+    candidates = ranges.filter(~pl.col("kind").is_in(["gpu_span", "overhead"]) & named).collect()
+    compact = own_domain & pl.col("payload").is_not_null()
+    compact = (compact & ~pl.col("name").str.contains(" ", literal=True)).fill_null(value=False)
+    frame = candidates.with_columns(
+        compact=compact,
+        mark=pl.col("name").str.strip_prefix(PREFIX).str.extract(r"^(\S+)", 1),
+        fields=pl.col("name").str.extract(r"\s(.*)$", 1),
+    )
+    frame = frame.with_columns(_text_fields()).with_columns(_compact_fields())
+    frame = frame.with_columns(
+        channel=pl.coalesce("channel", pl.lit(0)),
+        slot=pl.coalesce("slot", pl.lit(0)),
+        form=pl.when("compact").then(pl.lit("compact")).otherwise(pl.lit("text")),
+        text=pl.col("name"),
+        fields=pl.when("compact").then(None).otherwise(pl.col("fields")),
+    )
+    known = pl.col("mark").is_in(MARK_NAMES)
+    pair = pl.col("src").is_not_null() & pl.col("dst").is_not_null()
+    keyed = pl.col("seq").is_not_null() & (pair | pl.col("group").is_not_null())
+    usable = (known & (keyed | ~pl.col("mark").is_in(_KEYED))).fill_null(value=False)
+    bad = frame.filter(~usable)
+    findings = []
+    if bad.height:
+        findings.append(
+            Finding(
+                "unusable_marks",
+                "warning",
+                f"{bad.height} marks have an unknown name or no key, the first is {bad['name'][0]!r}.",
+                "A handoff mark needs src=, dst= and seq=, or group= and seq=.",
+                path=path,
+                count=bad.height,
+            )
+        )
+    good = frame.filter(usable).with_columns(
+        source=pl.lit(None, dtype=pl.Int32), rank=pl.lit(None, dtype=pl.Int32), size_bytes=pl.col("bytes")
+    )
+    return good.select(pl.col(n).cast(t) for n, t in dtypes(MARKS).items()), findings
+
+
+def unwrap(marks: pl.DataFrame) -> pl.DataFrame:
+    """Return the marks with the sequence numbers of the compact form unwrapped."""
+    if not (marks["form"] == "compact").any():
+        return marks
+    half = SEQ_MODULUS // 2
+    step = (pl.col("seq").diff().fill_null(0) + half).mod(SEQ_MODULUS) - half
+    unwrapped = pl.col("seq").first() + step.cum_sum()
+    compact = (
+        marks.with_row_index("_row")
+        .filter((pl.col("form") == "compact") & pl.col("seq").is_not_null())
+        .sort("start_ns", "seq", "_row")
+        .with_columns(seq=unwrapped.over(_PAIR))
+    )
+    rest = marks.with_row_index("_row").join(compact.select("_row"), on="_row", how="anti")
+    return pl.concat([rest, compact]).sort("_row").drop("_row")
+
+
+def _text_fields() -> list[pl.Expr]:
+    def text(key: str) -> pl.Expr:
+        return pl.col("name").str.extract(rf"\s{key}=(\S+)", 1)
+
+    def number(key: str) -> pl.Expr:
+        return text(key).cast(pl.Int64, strict=False).alias(key)
+
+    def end(key: str) -> pl.Expr:
+        host = pl.col("name").str.extract(rf"\s{key}=host:(\d+)(?:\s|$)", 1).cast(pl.Int64, strict=False)
+        return pl.coalesce(number(key), -1 - host).alias(key)
+
+    numbers = ("channel", "seq", "slot", "step", "mb", "bytes", "src_stage", "dst_stage")
+    texts = ("group", "dir", "transport", "device", "job")
+    return [
+        end("src"),
+        end("dst"),
+        *map(number, numbers),
+        *(text(key).alias(key) for key in texts),
+        text("kind").alias("kind"),
+        number("rank").alias("stated_rank"),
+    ]
+
+
+def _compact_fields() -> list[pl.Expr]:
+    payload = pl.col("payload")
+
+    def bits(shift: int, width: int) -> pl.Expr:
+        return payload.floordiv(1 << shift).mod(1 << width)
+
+    is_group = bits(SEQ_BITS + CHANNEL_BITS + 2 * RANK_BITS, 1) == 1
+    first = bits(SEQ_BITS + CHANNEL_BITS + RANK_BITS, RANK_BITS)
+    pair = pl.col("compact") & ~is_group
+    unit = pl.col("mark").is_in(["step", "request"])
+    return [
+        pl.when(pair & ~unit).then(first).otherwise(pl.col("src")).alias("src"),
+        pl.when(pair & ~unit).then(bits(SEQ_BITS + CHANNEL_BITS, RANK_BITS)).otherwise(pl.col("dst")).alias("dst"),
+        pl.when(pl.col("compact") & is_group & ~unit).then(first.cast(pl.String)).otherwise(pl.col("group")).alias("group"),
+        pl.when(pl.col("compact") & ~unit).then(bits(SEQ_BITS, CHANNEL_BITS)).otherwise(pl.col("channel")).alias("channel"),
+        pl.when(pl.col("compact") & ~unit).then(bits(0, SEQ_BITS)).otherwise(pl.col("seq")).alias("seq"),
+        pl.when(pl.col("compact") & unit).then(payload).otherwise(pl.col("step")).alias("step"),
+    ]

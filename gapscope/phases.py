@@ -1,0 +1,33 @@
+"""The four phases of a gap: a view of the same nanoseconds, not an explanation."""
+
+from __future__ import annotations
+
+import polars as pl
+
+PHASES = ("submission", "start_wait", "movement", "consumer_wait")
+
+
+def with_phases(handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return the handoffs with the four phases of each gap, in ns.
+
+    The gap is cut at submit, movement_start and available. An event that came before the gap began, or before the
+    event that precedes it in the list of five, cuts nothing off: its phase is 0 (a transfer submitted while the
+    producer was still running has no submission phase). So the phases are never negative and add up to the gap exactly.
+
+    Args:
+        handoffs: Table ``handoffs``.
+
+    Returns:
+        The table with ``submission_ns, start_wait_ns, movement_ns, consumer_wait_ns``; all null where an event or the
+        gap is missing, or where the gap is negative.
+    """
+    start, end = pl.col("producer_finish_ns"), pl.col("consumer_start_ns")
+    cuts = [start]
+    for event in ("submit", "movement_start", "available"):
+        cuts.append(pl.min_horizontal(pl.max_horizontal(cuts[-1], pl.col(f"{event}_ns")), end))
+    cuts.append(end)
+    events = ("producer_finish", "submit", "movement_start", "available", "consumer_start")
+    whole = pl.all_horizontal(pl.col(f"{e}_ns").is_not_null() for e in events) & (pl.col("gap_ns") >= 0)
+    return handoffs.with_columns(
+        pl.when(whole).then(cuts[i + 1] - cuts[i]).alias(f"{phase}_ns") for i, phase in enumerate(PHASES)
+    )

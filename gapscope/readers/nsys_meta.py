@@ -1,0 +1,203 @@
+"""What an Nsight Systems export says about itself: versions, capture options, host, clock, diagnostics.
+
+Sources: Nsight Systems user guide, SQLite schema reference (META_DATA_EXPORT, META_DATA_CAPTURE,
+TARGET_INFO_SESSION_START_TIME, TARGET_INFO_SYSTEM_ENV, DIAGNOSTIC_EVENT), and exports of the years 2021 to 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+import polars as pl
+
+from gapscope.errors import UnsupportedVersionError
+from gapscope.readers.nsys_raw import Tables
+
+KNOWN_MAJORS = (1, 2, 3)
+NEWEST_MINOR = 28
+"""Newest minor version of schema 3 whose columns were checked (3.28, Nsight Systems 2026.4)."""
+
+EVENT_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS")
+FAR_NS = 10**17
+"""Three years. No time since a session's start is further away; Unix times of this century are."""
+
+_SEVERITIES = {"info": 1, "warning": 2, "error": 3}
+_MOST_DIAGNOSTICS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What the export says about itself.
+
+    Attributes:
+        export: META_DATA_EXPORT, name to value; empty in exports before 2022.
+        capture: META_DATA_CAPTURE, name without the process number in front to values; empty before 2022.
+        hosts: Host names, usually one.
+        epoch_ns: Unix time at which the session's times are zero; None if the file does not say.
+        schema: Version of the schema as text; None if the file does not say.
+    """
+
+    export: dict[str, str]
+    capture: dict[str, list[str]] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    epoch_ns: int | None = None
+    schema: str | None = None
+
+    def traced(self, event_type: str, option: str) -> bool | None:
+        """Tell if a kind of event was asked for; None if the file does not tell.
+
+        Asked are the session's list of event types and the per-process option: from 2026 on the latter
+        may say false although the events are there.
+        """
+        types, options = self.capture.get("CAPTURE_EVENT_TYPE", []), self.capture.get(option, [])
+        if event_type in types or "true" in options:
+            return True
+        return False if types or options else None
+
+    @property
+    def cuda_traced(self) -> bool | None:
+        """Tell if CUDA was traced."""
+        return self.traced("Cuda", "COLLECT_CUDA_TRACE")
+
+    @property
+    def nvtx_traced(self) -> bool | None:
+        """Tell if NVTX was traced."""
+        return self.traced("NvtxEvents", "COLLECT_NVTX_TRACE")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How recorded times become Unix time.
+
+    Attributes:
+        offset_ns: Added to every recorded time.
+        zero: Recorded value that stands for "no time" in a pair of equal times.
+        low: Smallest recorded value that can be a time.
+        high: Largest recorded value that can be a time.
+        kind: As `SourceInfo.clock`.
+        origin: As `SourceInfo.clock_origin`.
+    """
+
+    offset_ns: int
+    zero: int
+    low: int
+    high: int
+    kind: Literal["unix", "relative"]
+    origin: str
+
+
+def read_meta(tables: Tables) -> Meta:
+    """Read what the export says about itself.
+
+    Raises:
+        UnsupportedVersionError: The major version of the schema is not known.
+    """
+    export_table = "META_DATA_EXPORT" if tables.has("META_DATA_EXPORT") else "EXPORT_META_DATA"
+    export = {name: values[0] for name, values in _named_values(tables, export_table).items()}
+    capture: dict[str, list[str]] = {}
+    for name, values in _named_values(tables, "META_DATA_CAPTURE").items():
+        capture.setdefault(re.sub(r"^PROCESS_\d+:", "", name), []).extend(values)
+    hosts = _named_values(tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", [])
+    starts = tables.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64})["utcEpochNs"].drop_nulls()
+    schema = export.get("EXPORT_SCHEMA_VERSION")
+    if schema is None and "EXPORT_SCHEMA_VERSION_MAJOR" in export:
+        schema = ".".join(export.get(f"EXPORT_SCHEMA_VERSION_{part}", "0") for part in ("MAJOR", "MINOR", "MICRO"))
+    meta = Meta(export, capture, tuple(dict.fromkeys(h for h in hosts if h)), starts[0] if len(starts) else None, schema)
+    _check_schema(tables, meta)
+    _check_export_options(tables, meta)
+    return meta
+
+
+def _named_values(tables: Tables, table: str) -> dict[str, list[str]]:
+    frame = tables.read(table, {"name": pl.String, "value": pl.String}).drop_nulls("name")
+    out: dict[str, list[str]] = {}
+    for name, value in frame.iter_rows():
+        out.setdefault(name, []).append(value or "")
+    return out
+
+
+def _check_schema(tables: Tables, meta: Meta) -> None:
+    numbers = re.match(r"(\d+)\.(\d+)", meta.schema or "")
+    if not numbers:
+        return
+    major, minor = int(numbers[1]), int(numbers[2])
+    if major not in KNOWN_MAJORS:
+        raise UnsupportedVersionError(
+            tables.path,
+            f"the export has schema version {meta.schema}, and gapscope knows up to major version {KNOWN_MAJORS[-1]}.",
+            "Export the report again with an older nsys, or update gapscope.",
+        )
+    if major == KNOWN_MAJORS[-1] and minor > NEWEST_MINOR:
+        tables.note(
+            "newer_schema",
+            "info",
+            f"the export has schema version {meta.schema}, newer than 3.{NEWEST_MINOR}, the newest that was checked",
+            "Columns that gapscope needs and does not find are named in other findings.",
+        )
+
+
+def _check_export_options(tables: Tables, meta: Meta) -> None:
+    shift = meta.export.get("EXPORT_PARAM_TIME_SHIFT", "0")
+    if shift not in ("", "0"):
+        tables.note(
+            "export_time_shift",
+            "warning",
+            f"the export was made with --ts-shift={shift}: all its times are moved by that many nanoseconds",
+            "Export it again without --ts-shift unless the shift is known to align the machines' clocks.",
+        )
+    times = meta.export.get("EXPORT_PARAM_TIMES_TO_EXPORT", "")
+    if times:
+        tables.note("partial_export", "warning", f"the export was limited to some times (--times={times})")
+
+
+def find_clock(tables: Tables, meta: Meta) -> Clock:
+    """Return how the times of the export become Unix time."""
+    first = _first_time(tables)
+    if meta.export.get("EXPORT_PARAM_TIME_NORMALIZE", "").lower() == "true" or (first or 0) > FAR_NS:
+        zero = meta.epoch_ns or 0
+        return Clock(0, zero, FAR_NS, 2**62, "unix", "times normalized by nsys export")
+    if meta.epoch_ns is None:
+        tables.note(
+            "no_absolute_time",
+            "warning",
+            "the export has no TARGET_INFO_SESSION_START_TIME.utcEpochNs: its times count from an unknown zero",
+            "It can be used with other files only if something aligns them; export the report with nsys 2022 or newer.",
+        )
+        return Clock(0, 0, -FAR_NS, FAR_NS, "relative", "session start unknown")
+    return Clock(meta.epoch_ns, 0, -FAR_NS, FAR_NS, "unix", "utcEpochNs + start")
+
+
+def _first_time(tables: Tables) -> int | None:
+    """Return the middle one of some recorded times, so that one damaged value does not decide."""
+    for table in EVENT_TABLES:
+        if "start" in tables.columns(table):
+            starts = tables.guard(table, lambda t=table: tables.raw.some(t, "start"), [])  # type: ignore[misc]
+            if starts:
+                return sorted(starts)[len(starts) // 2]
+    return None
+
+
+def note_diagnostics(tables: Tables) -> None:
+    """Add what nsys itself warned of, each text once; what concerns CUDA and NVTX comes first."""
+    frame = tables.read("DIAGNOSTIC_EVENT", {"severity": pl.Int64, "text": pl.String}).drop_nulls()
+    labels = tables.read("ENUM_DIAGNOSTIC_SEVERITY_LEVEL", {"id": pl.Int64, "label": pl.String}).drop_nulls()
+    severity_of = {number: _SEVERITIES.get(label.lower(), 0) for number, label in labels.iter_rows()}
+    if not severity_of:
+        severity_of = {number: number for number in _SEVERITIES.values()}
+    counts: dict[tuple[int, str], int] = {}
+    for number, text in frame.iter_rows():
+        severity = severity_of.get(number, 0)
+        if severity >= _SEVERITIES["warning"]:
+            key = (severity, " ".join(text.split()))
+            counts[key] = counts.get(key, 0) + 1
+    ordered = sorted(counts, key=lambda k: (-k[0], not re.search("CUDA|NVTX|CUPTI", k[1]), -counts[k], k[1]))
+    for severity, text in ordered[:_MOST_DIAGNOSTICS]:
+        level = "warning" if severity == _SEVERITIES["error"] else "info"
+        tables.note("nsys_diagnostic", level, f"nsys said while recording: {text}", count=counts[severity, text])
+    rest = ordered[_MOST_DIAGNOSTICS:]
+    if rest:
+        number = sum(counts[k] for k in rest)
+        tables.note("nsys_diagnostic", "info", f"nsys gave {len(rest)} more kinds of warnings while recording", count=number)
+

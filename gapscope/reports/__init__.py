@@ -1,0 +1,1 @@
+"""Reports: results in, text out. They compute nothing."""

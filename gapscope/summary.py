@@ -1,0 +1,138 @@
+"""The numbers of the reports: what was recorded, what became of the handoffs, how long the gaps are.
+
+A percentile is an observed value: the smallest one at or above the position ``p * (n - 1)`` of the sorted values. So
+each can be found again in the table of handoffs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from gapscope.findings import Finding
+from gapscope.handoffs.steady import RULE
+from gapscope.phases import PHASES, with_phases
+from gapscope.schema import SCHEMA_VERSION, STATUS
+from gapscope.trace import Trace
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+EDGE = ["kind", "group", "src_rank", "dst_rank", "channel", "direction"]
+COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
+"""Which handoffs the percentiles are over."""
+
+
+def summarize(trace: Trace, alignment: pl.DataFrame, handoffs: pl.DataFrame, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the content of ``summary.json``: every number that the text report prints.
+
+    Args:
+        trace: The recordings.
+        alignment: Table ``alignment``.
+        handoffs: Table ``handoffs``.
+        findings: All findings.
+    """
+    status = handoffs.group_by("status").len()
+    by_status = dict(zip(status["status"].cast(pl.String), status["len"], strict=True))
+    order = handoffs.group_by("order").len()
+    levels = [f.level for f in findings]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "recordings": _recordings(trace, alignment),
+        "handoffs": {
+            "total": handoffs.height,
+            "counted": handoffs.filter(COUNTED).height,
+            "start_up": handoffs.filter(~pl.col("steady")).height,
+            "status": {name: by_status[name] for name in STATUS.categories if name in by_status},
+            "order": dict(sorted(zip(order["order"].cast(pl.String), order["len"], strict=True))),
+        },
+        "start_up_rule": RULE,
+        "edges": _edges(handoffs),
+        "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
+    }
+
+
+def _recordings(trace: Trace, alignment: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return one entry per process that has a rank, marks or GPU work."""
+    hosts = alignment.filter(pl.col("domain") == "host").select("source", "quality", "offset_ns", "lo_ns", "hi_ns")
+    shown = (
+        trace.processes.filter(pl.col("has_ops") | (pl.col("n_marks") > 0))
+        .join(trace.sources.drop("window_start_ns", "window_end_ns", "tool", "clock"), on="source", how="left")
+        .join(trace.sources.select("source", "clock"), on="source", how="left")
+        .join(hosts, on="source", how="left")
+        .sort("rank", "source", "process", nulls_last=True)
+    )
+    return [
+        {
+            "rank": row["rank"],
+            "rank_source": row["rank_source"],
+            "job": row["job"],
+            "path": row["path"],
+            "pid": row["pid"],
+            "tool": row["tool"],
+            "version": row["version"],
+            "host": row["host"],
+            "window_ns": None if row["window_start_ns"] is None else row["window_end_ns"] - row["window_start_ns"],
+            "ops": row["n_ops"],
+            "marks": row["n_marks"],
+            "used": row["primary"],
+            "truncated": row["truncated"],
+            "clock": row["clock"],
+            "clock_origin": row["clock_origin"],
+            "resolution_ns": row["resolution_ns"],
+            "quality": row["quality"],
+            "offset_ns": row["offset_ns"],
+            "offset_lo_ns": row["lo_ns"],
+            "offset_hi_ns": row["hi_ns"],
+        }
+        for row in shown.iter_rows(named=True)
+    ]
+
+
+def _edges(handoffs: pl.DataFrame) -> list[dict[str, Any]]:
+    if not handoffs.height:
+        return []
+    durations = ["gap_ns", *(f"{p}_ns" for p in PHASES)]
+    counted = [
+        pl.col(d).filter(COUNTED).quantile(q, interpolation="higher").cast(pl.Int64).alias(f"{d}/{name}")
+        for d in durations
+        for name, q in QUANTILES.items()
+    ]
+    n = [pl.col(d).filter(COUNTED).count().alias(f"{d}/n") for d in durations]
+    states = [(pl.col("status") == s).sum().alias(f"status/{s}") for s in STATUS.categories]
+    edges = (
+        with_phases(handoffs)
+        .group_by(EDGE)
+        .agg(
+            pl.len().alias("handoffs"),
+            COUNTED.sum().alias("counted"),
+            (~pl.col("steady")).sum().alias("start_up"),
+            (pl.col("order") == "violation").sum().alias("violations"),
+            (pl.col("order") == "cannot_tell").sum().alias("cannot_tell"),
+            pl.col("transport").unique().sort().alias("transports"),
+            pl.col("size_bytes").quantile(0.5, interpolation="higher").cast(pl.Int64).alias("size_bytes_p50"),
+            pl.col("messages").sum().alias("messages"),
+            pl.col("uncertainty_ns").filter(COUNTED).max().alias("uncertainty_ns"),
+            (pl.col("uncertainty_ns").is_null() & COUNTED).any().alias("unbounded"),
+            *counted,
+            *n,
+            *states,
+        )
+        .sort(EDGE, nulls_last=True)
+    )
+    return [_edge(row) for row in edges.iter_rows(named=True)]
+
+
+def _edge(row: dict[str, Any]) -> dict[str, Any]:
+    """Return one edge with its distributions nested; a distribution over nothing has n 0 and no percentiles."""
+
+    def spread(duration: str) -> dict[str, int]:
+        n = row[f"{duration}/n"]
+        return {"n": n} | ({f"{q}_ns": row[f"{duration}/{q}"] for q in QUANTILES} if n else {})
+
+    plain = {k: v for k, v in row.items() if "/" not in k}
+    return plain | {
+        "status": {s: row[f"status/{s}"] for s in STATUS.categories if row[f"status/{s}"]},
+        "gap": spread("gap_ns"),
+        "phases": {phase: spread(f"{phase}_ns") for phase in PHASES},
+    }

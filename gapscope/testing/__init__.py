@@ -1,0 +1,95 @@
+"""Recordings built by hand, with exact integer times, for tests of what stands on the tables.
+
+    >>> r0 = Recording("rank0", pid=10)
+    >>> r0.mark("produce src=0 dst=1 seq=1", 0, 100)
+    >>> r0.kernel(call_ns=10, start_ns=200, end_ns=260)
+    >>> trace(r0).ops.select("start_ns", "end_ns").rows()
+    [(200, 260)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import polars as pl
+
+from gapscope.load import assemble
+from gapscope.readers.base import SourceInfo, SourceTables
+from gapscope.schema import READER_TABLES, conform, empty_reader_table
+from gapscope.trace import Trace
+from gapscope_instrumentation.contract import PREFIX
+
+__all__ = ["Recording", "trace"]
+
+THREAD = 1
+
+
+class Recording:
+    """One file with one process, filled row by row.
+
+    Args:
+        path: Name of the file.
+        pid: Process, and its pid.
+        tool: Who recorded.
+        info: More fields of `gapscope.readers.base.SourceInfo`.
+    """
+
+    def __init__(self, path: str, pid: int = 1, tool: Literal["nsys", "torch"] = "nsys", **info: Any) -> None:
+        self.pid = pid
+        self.info = SourceInfo(path=path, format="built", tool=tool, **info)
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in READER_TABLES}
+        self.rows["processes"].append({"process": pid, "pid": pid})
+        self._correlation = 0
+
+    def mark(self, text: str, start_ns: int, end_ns: int | None, thread: int = THREAD, **row: Any) -> None:
+        """Add a host range; ``text`` without the prefix. ``end_ns`` None: it never closes."""
+        default = {"kind": "push_pop", "thread": thread, "start_ns": start_ns, "end_ns": end_ns}
+        self._add("ranges", {**default, "name": PREFIX + text, **row})
+
+    def point(self, text: str, at_ns: int, thread: int = THREAD) -> None:
+        """Add a point mark."""
+        self.mark(text, at_ns, at_ns, thread, kind="instant")
+
+    def gpu_span(self, text: str, start_ns: int, end_ns: int, stream: int = 7) -> None:
+        """Add the tool's own GPU span of a mark."""
+        row = {"kind": "gpu_span", "start_ns": start_ns, "end_ns": end_ns, "device": 0, "stream": stream}
+        self._add("ranges", {**row, "name": PREFIX + text})
+
+    def call(self, call_ns: int, thread: int = THREAD, family: str = "launch", correlation: int | None = None) -> int:
+        """Add an API call of 1 ns; returns its correlation id, the next one unless given."""
+        self._correlation = correlation if correlation is not None else self._correlation + 1
+        row = {"thread": thread, "start_ns": call_ns, "end_ns": call_ns + 1, "correlation": self._correlation}
+        self._add("calls", {**row, "name": family, "family": family})
+        return self._correlation
+
+    def kernel(
+        self, call_ns: int, start_ns: int | None, end_ns: int | None, stream: int = 7, thread: int = THREAD, **op: Any
+    ) -> None:
+        """Add a GPU operation and the call that launched it."""
+        self.op(self.call(call_ns, thread), start_ns, end_ns, stream, **op)
+
+    def op(self, correlation: int, start_ns: int | None, end_ns: int | None, stream: int = 7, **op: Any) -> None:
+        """Add a GPU operation alone."""
+        row = {"device": 0, "context": 1, "stream": stream, "start_ns": start_ns, "end_ns": end_ns, "kind": "kernel"}
+        self._add("ops", {**row, "name": "kernel", "correlation": correlation, **op})
+
+    def thread(self, thread: int, name: str, autograd: bool = False) -> None:
+        """Name a thread."""
+        self._add("threads", {"thread": thread, "name": name, "autograd": autograd})
+
+    def tables(self) -> SourceTables:
+        """Return what a reader would deliver."""
+        frames = {}
+        for name, rows in self.rows.items():
+            filled = pl.DataFrame(rows, infer_schema_length=None) if rows else empty_reader_table(name)
+            frames[name] = conform(filled, name).lazy()
+        return SourceTables(self.info, frames)
+
+    def _add(self, table: str, row: Mapping[str, Any]) -> None:
+        self.rows[table].append({"process": self.pid, **row})
+
+
+def trace(*recordings: Recording, rank_of: Mapping[int, int] | None = None) -> Trace:
+    """Return the trace of the recordings of one run."""
+    return assemble([r.tables() for r in recordings], rank_of=rank_of)

@@ -1,0 +1,182 @@
+"""The product against the reference, on every lab recording, to the nanosecond."""
+
+import shutil
+import subprocess
+from collections import Counter
+from functools import cache
+from itertools import pairwise, permutations
+
+import pytest
+
+import gapscope
+from tests.reference.handoffs import EVENTS, reference_handoffs
+from tests.reference.runs import PARTIAL_RUNS, REPORTS, RUNS, TWICE_RECORDED, UNMARKED_RUNS, recording_path, run_paths
+
+ALL_RUNS = dict(RUNS + PARTIAL_RUNS)
+MARKED_RUNS = [name for name, _ in RUNS if name not in UNMARKED_RUNS]
+PARTIAL_RUN_NAMES = [name for name, _ in PARTIAL_RUNS]
+
+KEY_COLUMNS = ["src_rank", "dst_rank", "channel", "seq"]
+PRODUCT_NAME = {"mb": "microbatch"}  # where a column of the product is named other than in the marks
+HOST_EVENTS = ("submit_ns", "receive_post_ns")
+
+# No step of the lab but the first of a capture lasts as long; in that one the ranks wait for each other's profiler.
+START_UP_WAIT_NS = 25_000_000
+
+
+def paths_or_skip(run):
+    paths = run_paths(ALL_RUNS[run])
+    if paths is None:
+        pytest.skip("this recording is not on this machine")
+    return paths
+
+
+@cache
+def analyzed_handoffs(*paths):
+    return gapscope.analyze(list(paths)).handoffs
+
+
+def handoffs_or_skip(run):
+    return analyzed_handoffs(*paths_or_skip(run))
+
+
+def assert_equal_to_reference(handoffs, expected):
+    """Same keys, and the same times and labels for each; says which differ and how."""
+    rows = [row for row in handoffs.to_dicts() if row["origin"] == "marks"]
+    keys = Counter(tuple(row[column] for column in KEY_COLUMNS) for row in rows)
+    assert keys == Counter(list(expected))
+
+    differences = {}
+    for row in rows:
+        key = tuple(row[column] for column in KEY_COLUMNS)
+        for name, expected_value in expected[key].items():
+            value = row[PRODUCT_NAME.get(name, name)]
+            if value != expected_value:
+                differences[key, name] = f"{value} and not {expected_value}"
+    assert differences == {}
+
+
+# Times ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ALL_RUNS)
+def test_handoffs_equal_the_reference(run):
+    paths = paths_or_skip(run)
+    assert_equal_to_reference(analyzed_handoffs(*paths), reference_handoffs(paths))
+
+
+@pytest.mark.parametrize("run", MARKED_RUNS + PARTIAL_RUN_NAMES)
+def test_unmarked_communication_adds_no_handoffs_beside_marks(run):
+    """The token that rank 1 sends back over gloo is communication, and not a handoff."""
+    assert set(handoffs_or_skip(run)["origin"]) == {"marks"}
+
+
+@pytest.mark.parametrize("run", UNMARKED_RUNS)
+def test_a_capture_without_handoff_marks_makes_no_marked_handoffs(run):
+    assert "marks" not in set(handoffs_or_skip(run)["origin"])
+
+
+@pytest.mark.parametrize("run", MARKED_RUNS + PARTIAL_RUN_NAMES)
+def test_each_time_says_how_it_was_had(run):
+    for row in handoffs_or_skip(run).to_dicts():
+        for event in EVENTS:
+            source = row[event.removesuffix("_ns") + "_source"]
+            if row[event] is None:
+                assert source == "missing"
+            else:
+                assert source == ("emitted" if event in HOST_EVENTS else "derived")
+
+
+# What is said of the handoffs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", MARKED_RUNS)
+def test_no_handoff_of_the_lab_violates_the_order(run):
+    """Both comparisons behind `order` are within one GPU, so the alignment of the ranks has no part in it."""
+    assert set(handoffs_or_skip(run)["order"]) == {"ok"}
+
+
+@pytest.mark.parametrize("run", [name for name in MARKED_RUNS if len(ALL_RUNS[name]) == 1])
+def test_both_ranks_in_one_recording_make_complete_handoffs(run):
+    """Whether the ranks of two files can be aligned is for the tests of the clocks."""
+    handoffs = handoffs_or_skip(run)
+    assert set(handoffs["status"]) == {"complete"}
+    gaps = handoffs["consumer_start_ns"] - handoffs["producer_finish_ns"]
+    assert handoffs["gap_ns"].to_list() == gaps.to_list()
+
+
+@pytest.mark.parametrize("run", PARTIAL_RUN_NAMES)
+def test_a_handoff_that_lacks_a_time_is_not_complete(run):
+    for row in handoffs_or_skip(run).to_dicts():
+        if None in [row[event] for event in EVENTS]:
+            assert row["status"] != "complete"
+            assert row["gap_ns"] is None
+
+
+@pytest.mark.parametrize("run", MARKED_RUNS)
+def test_waiting_for_the_other_profiler_is_not_steady(run):
+    paths = paths_or_skip(run)
+    expected = reference_handoffs(paths)
+    steady = {
+        tuple(row[column] for column in KEY_COLUMNS): row["steady"] for row in analyzed_handoffs(*paths).to_dicts()
+    }
+    for key, times in expected.items():
+        if times["consumer_start_ns"] - times["producer_finish_ns"] > START_UP_WAIT_NS:
+            assert not steady[key], key
+    assert sum(steady.values()) >= len(expected) * 3 // 4
+
+
+@pytest.mark.parametrize("run", MARKED_RUNS)
+def test_steady_handoffs_follow_those_that_are_not(run):
+    rows = handoffs_or_skip(run).sort("seq").to_dicts()
+    assert all(later["steady"] or not earlier["steady"] for earlier, later in pairwise(rows))
+
+
+# The same answer from other inputs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", [name for name in ALL_RUNS if len(ALL_RUNS[name]) > 1])
+def test_the_order_of_the_files_does_not_matter(run):
+    paths = paths_or_skip(run)
+    handoffs = analyzed_handoffs(*paths)
+    for other_order in list(permutations(paths))[1:]:
+        assert analyzed_handoffs(*other_order).equals(handoffs)
+
+
+@pytest.mark.parametrize("run", TWICE_RECORDED)
+def test_both_tools_give_the_same_table(run):
+    from_nsys = handoffs_or_skip(f"{run}_nsys")
+    from_torch = handoffs_or_skip(f"{run}_torch")
+    assert from_nsys.schema == from_torch.schema
+    if f"{run}_nsys" in UNMARKED_RUNS:
+        return  # what can be told of unmarked communication depends on the tool
+    same = [*KEY_COLUMNS, "handoff_id", "kind", "origin", "step", "microbatch", "size_bytes", "status", "order"]
+    if set(from_torch["status"]) == {"unaligned"}:
+        same.remove("status")
+    assert from_nsys.select(same).sort(KEY_COLUMNS).equals(from_torch.select(same).sort(KEY_COLUMNS))
+
+
+@pytest.mark.parametrize("run", ALL_RUNS)
+def test_every_run_has_the_same_columns(run):
+    first, *_ = MARKED_RUNS
+    assert handoffs_or_skip(run).schema == handoffs_or_skip(first).schema
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize(("name", "file_name"), REPORTS, ids=[name for name, _ in REPORTS])
+def test_a_report_and_its_exports_equal_the_reference(name, file_name, tmp_path):
+    report, nsys = recording_path(file_name), shutil.which("nsys")
+    if report is None:
+        pytest.skip("this recording is not on this machine")
+    if nsys is None:
+        pytest.skip("there is no nsys on PATH")
+    exports = {"sqlite": tmp_path / "report.sqlite", "parquetdir": tmp_path / "report_parquet"}
+    for kind, path in exports.items():
+        command = [nsys, "export", "--type", kind, "--output", str(path), str(report)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    expected = reference_handoffs([exports["sqlite"]])
+    assert len(expected) == 20
+    assert reference_handoffs([exports["parquetdir"]]) == expected
+    for path in (report, *exports.values()):
+        assert_equal_to_reference(gapscope.analyze([path]).handoffs, expected)
