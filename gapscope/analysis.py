@@ -62,15 +62,18 @@ class Analysis:
             (out / "findings.json").write_text(findings_to_json(self.findings, SCHEMA_VERSION))
             (out / "summary.json").write_text(json.dumps(self.summary, indent=1) + "\n")
         except OSError as error:
-            raise UsageError(f"{out}: cannot be written to ({error.strerror or error}). Name another folder.") from error
+            raise UsageError(
+                f"{out}: cannot be written to ({error.strerror or error}). Name another folder."
+            ) from error
         return [out / name for name in ("handoffs.parquet", "alignment.parquet", "findings.json", "summary.json")]
 
     def __repr__(self) -> str:
         counts = self.summary["handoffs"]
-        return f"Analysis({counts['total']} handoffs, {counts['counted']} complete and steady, {len(self.findings)} findings)"
+        total, counted = counts["total"], counts["counted"]
+        return f"Analysis({total} handoffs, {counted} complete and steady, {len(self.findings)} findings)"
 
     def _repr_html_(self) -> str:
-        from gapscope.reports.text import render_html
+        from gapscope.reports.text import render_html  # noqa: PLC0415 - only notebooks need a renderer here
 
         return render_html(self.summary, self.findings)
 
@@ -110,7 +113,8 @@ def analyze(
     if steps is not None:
         low, high = steps
         handoffs = handoffs.filter(
-            (pl.lit(low is None) | (pl.col("step") >= (low or 0))) & (pl.lit(high is None) | (pl.col("step") <= (high or 0)))
+            (pl.lit(low is None) | (pl.col("step") >= (low or 0)))
+            & (pl.lit(high is None) | (pl.col("step") <= (high or 0)))
         )
     if ranks is not None:
         wanted = list(ranks)

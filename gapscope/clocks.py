@@ -47,7 +47,11 @@ def align(trace: Trace) -> Alignment:
     alone = sources.height == 1
     relative = pl.col("clock") == "relative"
     quality = (
-        pl.when(pl.lit(alone)).then(pl.lit("same_clock")).when(relative).then(pl.lit("unaligned")).otherwise(pl.lit("wall_only"))
+        pl.when(pl.lit(alone))
+        .then(pl.lit("same_clock"))
+        .when(relative)
+        .then(pl.lit("unaligned"))
+        .otherwise(pl.lit("wall_only"))
     )
     reference = f"{sources['path'][0]}:host" if sources.height else ""
     table = sources.with_columns(
@@ -55,7 +59,9 @@ def align(trace: Trace) -> Alignment:
         domain=pl.lit("host"),
         reference=pl.lit(reference),
         quality=quality,
-        method=pl.when(relative).then(pl.lit("none: the zero of the file is unknown")).otherwise(pl.col("clock_origin")),
+        method=pl.when(relative)
+        .then(pl.lit("none: the zero of the file is unknown"))
+        .otherwise(pl.col("clock_origin")),
         n_hard=pl.lit(0),
         n_soft=pl.lit(0),
     ).with_columns(offset_ns=pl.when(pl.col("quality") != "unaligned").then(pl.lit(0)))

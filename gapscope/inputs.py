@@ -50,10 +50,12 @@ def expand(paths: Iterable[str | PathLike[str]]) -> list[InputFile]:
         elif path.exists():
             entries = [InputFile(path, named=True)]
         else:
-            matches = sorted(glob.glob(str(given), recursive=True))
+            matches = sorted(glob.glob(str(given), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute patterns
             if not matches:
                 raise UsageError(f"{given}: there is no such file, and as a pattern it matches nothing.")
-            entries = [InputFile(Path(m), named=False) for m in matches if Path(m).is_file() or is_parquet_export(Path(m))]
+            entries = [
+                InputFile(Path(m), named=False) for m in matches if Path(m).is_file() or is_parquet_export(Path(m))
+            ]
         for entry in entries:
             key = entry.path.resolve()
             if key not in found or entry.named:

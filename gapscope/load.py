@@ -109,20 +109,22 @@ class _Reading:
 
         try:
             return self._through_cache(file.path, report)
-        except UnknownFormatError as error:
-            if file.named:
-                return error
-            return Finding("skipped_file", "info", f"Not read: {error.found}", path=error.path)
-        except ExporterError as error:
-            if file.stand_in is None:
-                return error
-            return self._stand_in(file.stand_in, error, report)
         except InputError as error:
-            return error
+            return self._otherwise(file, error, report)
         except OSError as error:
             return InputError(file.path, f"cannot be read ({error.strerror or error}).")
+        except Exception as error:  # a bug in one reader must not cost the other files
+            return _bug(file.path, error)
         finally:
             report(f"reading {file.path.name}", 1.0)
+
+    def _otherwise(self, file: InputFile, error: InputError, report: Progress) -> SourceTables | InputError | Finding:
+        """Return what stands for a file that cannot be read."""
+        if isinstance(error, UnknownFormatError) and not file.named:
+            return Finding("skipped_file", "info", f"Not read: {error.found}", path=error.path)
+        if isinstance(error, ExporterError) and file.stand_in is not None:
+            return self._stand_in(file.stand_in, error, report)
+        return error
 
     def _through_cache(self, path: Path, report: Progress) -> SourceTables:
         reader = find_reader(path)
@@ -153,6 +155,13 @@ class _Reading:
             path=str(path),
         )
         return SourceTables(source.info, source.tables, (*source.findings, note))
+
+
+def _bug(path: Path, error: Exception) -> InputError:
+    kind = type(error).__name__
+    return InputError(
+        path, f"reading it failed in a way gapscope did not foresee ({kind}: {error}).", "Please report this."
+    )
 
 
 def _size(path: Path) -> int:
@@ -210,9 +219,7 @@ def assemble(
     processes = identity.assign_ranks(processes, paths, rank_of or {})
     processes, notes = identity.choose_primary(processes, paths)
     findings += notes
-    marks = marks.drop("rank").join(
-        processes.select("source", "process", "rank"), on=["source", "process"], how="left"
-    )
+    marks = marks.drop("rank").join(processes.select("source", "process", "rank"), on=["source", "process"], how="left")
     marks = marks.select(list(MARKS)).sort("source", "process", "start_ns", "end_ns", "text", nulls_last=True)
     return Trace(_sources(files, processes), processes, marks, findings, tuple(files))
 

@@ -8,20 +8,22 @@ so that both ends of a handoff get the same number wherever their captures begin
 from __future__ import annotations
 
 import polars as pl
-
-from gapscope.findings import Finding
-from gapscope.schema import MARKS, dtypes
 from gapscope_instrumentation.contract import (
     CHANNEL_BITS,
     HANDOFF_BRACKETS,
     HANDOFF_POINTS,
-    MARKS as MARK_NAMES,
     NVTX_DOMAIN,
     PREFIX,
     RANK_BITS,
     SEQ_BITS,
     SEQ_MODULUS,
 )
+from gapscope_instrumentation.contract import (
+    MARKS as MARK_NAMES,
+)
+
+from gapscope.findings import Finding
+from gapscope.schema import MARKS, dtypes
 
 _KEYED = HANDOFF_BRACKETS + HANDOFF_POINTS
 _PAIR = ["job", "src", "dst", "group", "channel"]
@@ -132,8 +134,14 @@ def _compact_fields() -> list[pl.Expr]:
     return [
         pl.when(pair & ~unit).then(first).otherwise(pl.col("src")).alias("src"),
         pl.when(pair & ~unit).then(bits(SEQ_BITS + CHANNEL_BITS, RANK_BITS)).otherwise(pl.col("dst")).alias("dst"),
-        pl.when(pl.col("compact") & is_group & ~unit).then(first.cast(pl.String)).otherwise(pl.col("group")).alias("group"),
-        pl.when(pl.col("compact") & ~unit).then(bits(SEQ_BITS, CHANNEL_BITS)).otherwise(pl.col("channel")).alias("channel"),
+        pl.when(pl.col("compact") & is_group & ~unit)
+        .then(first.cast(pl.String))
+        .otherwise(pl.col("group"))
+        .alias("group"),
+        pl.when(pl.col("compact") & ~unit)
+        .then(bits(SEQ_BITS, CHANNEL_BITS))
+        .otherwise(pl.col("channel"))
+        .alias("channel"),
         pl.when(pl.col("compact") & ~unit).then(bits(0, SEQ_BITS)).otherwise(pl.col("seq")).alias("seq"),
         pl.when(pl.col("compact") & unit).then(payload).otherwise(pl.col("step")).alias("step"),
     ]

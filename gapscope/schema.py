@@ -55,8 +55,21 @@ RANGE_KIND = pl.Enum(
     ]
 )
 COMM_OP = pl.Enum(
-    ["send", "recv", "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter"]
-    + ["barrier", "coalesced", "other"]
+    [
+        "send",
+        "recv",
+        "allreduce",
+        "allgather",
+        "reducescatter",
+        "alltoall",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "barrier",
+        "coalesced",
+        "other",
+    ]
 )
 
 
@@ -72,12 +85,17 @@ Table = Mapping[str, Column]
 _SOURCE = Column(pl.Int32(), "Position of the file in `sources`.")
 _RANK = Column(pl.Int32(), "Global rank of the process; null if nothing tells it.")
 _PROCESS = Column(
-    pl.Int64(), "Process within the file: its pid, or a number of the reader's own where pids collide. Not unique across files."
+    pl.Int64(),
+    "Process within the file: its pid, or a number of the reader's own where pids collide. Not unique across files.",
 )
 _THREAD = Column(pl.Int64(), "Thread within the process, as the tool numbers it; null for GPU rows.")
-_START = Column(pl.Int64(), "Start. Unix nanoseconds, or nanoseconds since an unknown zero where `sources.clock` is `relative`.")
+_START = Column(
+    pl.Int64(), "Start. Unix nanoseconds, or nanoseconds since an unknown zero where `sources.clock` is `relative`."
+)
 _END = Column(pl.Int64(), "End, same clock as `start_ns`. Null: not recorded.")
-_CORRELATION = Column(pl.Int64(), "CUPTI/ROCm correlation id, unique within (source, process) only; null if none or a sentinel.")
+_CORRELATION = Column(
+    pl.Int64(), "CUPTI/ROCm correlation id, unique within (source, process) only; null if none or a sentinel."
+)
 _DEVICE = Column(pl.Int32(), "Device number as that process's file gives it; null if the row has none.")
 _CONTEXT = Column(pl.Int64(), "CUDA context; null if not recorded.")
 _STREAM = Column(pl.Int64(), "Stream id within (source, process, device); null if none or a sentinel (-1, 4294967295).")
@@ -96,7 +114,9 @@ OPS: Table = {
     "name": Column(NAME, "Kernel name as the tool gives it; for copies and fills a short text; never null."),
     "size_bytes": Column(pl.Int64(), "Bytes copied or filled; null for kernels and graphs."),
     "copy_kind": Column(COPY_KIND, "Direction of a copy; null for other kinds."),
-    "graph_node": Column(pl.Int64(), "Graph node id of an operation replayed from a graph; null if not from a graph or not recorded."),
+    "graph_node": Column(
+        pl.Int64(), "Graph node id of an operation replayed from a graph; null if not from a graph or not recorded."
+    ),
 }
 
 CALLS: Table = {
@@ -118,13 +138,19 @@ SYNCS: Table = {
     "device": _DEVICE,
     "context": _CONTEXT,
     "stream": _STREAM,
-    "start_ns": Column(pl.Int64(), "Start of the recorded activity; null where the table has no time (nsys event records)."),
+    "start_ns": Column(
+        pl.Int64(), "Start of the recorded activity; null where the table has no time (nsys event records)."
+    ),
     "end_ns": Column(pl.Int64(), "End; null as `start_ns`."),
     "correlation": _CORRELATION,
     "kind": Column(SYNC_KIND, "What it is, by API name where the call is recorded, else by the tool's own type."),
     "event": Column(pl.Int64(), "CUDA event id, reused over time; null if a sentinel (-1, 4294967295)."),
-    "event_sync": Column(pl.Int64(), "nsys eventSyncId: names one record within (source, process); null if none or a sentinel."),
-    "record_correlation": Column(pl.Int64(), "torch: correlation of the event record waited for; null if unknown (-1 or absent)."),
+    "event_sync": Column(
+        pl.Int64(), "nsys eventSyncId: names one record within (source, process); null if none or a sentinel."
+    ),
+    "record_correlation": Column(
+        pl.Int64(), "torch: correlation of the event record waited for; null if unknown (-1 or absent)."
+    ),
 }
 
 RANGES: Table = {
@@ -150,14 +176,18 @@ COMMS: Table = {
     "start_ns": _START,
     "end_ns": _END,
     "correlation": Column(pl.Int64(), "Correlation id of the communication kernel; null for host rows."),
-    "external_id": Column(pl.Int64(), "torch `External id`: ties a kernel row to its host row within (source, process); null if absent."),
+    "external_id": Column(
+        pl.Int64(), "torch `External id`: ties a kernel row to its host row within (source, process); null if absent."
+    ),
     "op": Column(COMM_OP, "Operation; `wait` rows are not kept."),
     "group": Column(pl.String(), "Process group name; null if not recorded."),
     "group_ranks": Column(pl.String(), "Ranks of the group as recorded (JSON list text); null if not recorded."),
     "group_size": Column(pl.Int64(), "Number of ranks; null if not recorded."),
     "peer": Column(pl.Int64(), "Other rank of a send or receive; null for collectives or if not recorded."),
     "seq": Column(pl.Int64(), "Sequence number within the group; null if the file has none."),
-    "size_bytes": Column(pl.Int64(), "Bytes handed in (received, for recv), elements times the size of dtype; null if unknown."),
+    "size_bytes": Column(
+        pl.Int64(), "Bytes handed in (received, for recv), elements times the size of dtype; null if unknown."
+    ),
     "dtype": Column(pl.String(), "Element type as recorded; null if not recorded."),
 }
 
@@ -167,7 +197,9 @@ THREADS: Table = {
     "rank": _RANK,
     "thread": _THREAD,
     "name": Column(pl.String(), "Thread name; null if not recorded."),
-    "autograd": Column(pl.Boolean(), "True if it is one of torch's backward threads, by name or by the operations it ran."),
+    "autograd": Column(
+        pl.Boolean(), "True if it is one of torch's backward threads, by name or by the operations it ran."
+    ),
 }
 
 PROCESSES: Table = {
@@ -176,7 +208,9 @@ PROCESSES: Table = {
     "rank": _RANK,
     "pid": Column(pl.Int64(), "Operating system pid as recorded; null if only a label is known."),
     "label": Column(pl.String(), "Name or label of the process; null if not recorded."),
-    "file_rank": Column(pl.Int32(), "Rank that the file itself states for the process (distributedInfo); null if it states none."),
+    "file_rank": Column(
+        pl.Int32(), "Rank that the file itself states for the process (distributedInfo); null if it states none."
+    ),
 }
 
 READER_TABLES: Mapping[str, Table] = {
@@ -219,6 +253,7 @@ def conform(frame: pl.DataFrame, table: str) -> pl.DataFrame:
         for name, dtype in wanted.items()
     )
 
+
 SOURCES: Table = {
     "source": Column(pl.Int32(), "Position of the file among the files of the run, ordered by path."),
     "path": Column(pl.String(), "The file as the user named it."),
@@ -228,7 +263,9 @@ SOURCES: Table = {
     "schema": Column(pl.String(), "Version of the file's own format; null if the file does not say."),
     "host": Column(pl.String(), "Machine; null if the file does not say."),
     "ranks": Column(pl.List(pl.Int32()), "Ranks found in it."),
-    "clock": Column(pl.String(), "`unix`: times are Unix nanoseconds by the file's own claim; `relative`: their zero is unknown."),
+    "clock": Column(
+        pl.String(), "`unix`: times are Unix nanoseconds by the file's own claim; `relative`: their zero is unknown."
+    ),
     "clock_origin": Column(pl.String(), "How absolute time was had."),
     "resolution_ns": Column(pl.Int64(), "Smallest step of the recorded times."),
     "window_start_ns": Column(pl.Int64(), "First time of any kept record; null if there is none."),
@@ -311,16 +348,23 @@ HANDOFFS: Table = {
     "direction": Column(pl.String(), "`fwd` or `bwd`; null if no mark says it."),
     "src_stage": Column(pl.Int64(), "Source stage; null if no mark says it."),
     "dst_stage": Column(pl.Int64(), "Destination stage; null if no mark says it."),
-    "transport": Column(pl.String(), "`nccl`, `gloo`, `copy_engine`, `mailbox`, `symmetric`, `local`, `unknown`: said or inferred."),
+    "transport": Column(
+        pl.String(), "`nccl`, `gloo`, `copy_engine`, `mailbox`, `symmetric`, `local`, `unknown`: said or inferred."
+    ),
     "size_bytes": Column(pl.Int64(), "Bytes over all messages; null if a message's size is not known."),
     "messages": Column(pl.Int64(), "Number of messages (slots)."),
-    **{f"{e}_ns": Column(pl.Int64(), f"{_EVENT_DOCS[e]} Unix ns on the common timebase; null: see `{e}_source`.") for e in EVENTS},
+    **{
+        f"{e}_ns": Column(pl.Int64(), f"{_EVENT_DOCS[e]} Unix ns on the common timebase; null: see `{e}_source`.")
+        for e in EVENTS
+    },
     **{f"{e}_source": Column(EVENT_SOURCE, f"How `{e}_ns` was had.") for e in EVENTS},
     "gap_ns": Column(pl.Int64(), "consumer_start - producer_finish; null if either is, or if the ranks are unaligned."),
     "uncertainty_ns": Column(pl.Int64(), "Bound of the clock error between the two ranks; null: no bound is known."),
     "status": Column(STATUS, "What became of the handoff within the capture."),
     "order": Column(ORDER, "`violation`: an event came before the one that it needs, beyond the clock uncertainty."),
-    "steady": Column(pl.Boolean(), "False for the start-up of the capture (`gapscope.handoffs.steady` states the rule)."),
+    "steady": Column(
+        pl.Boolean(), "False for the start-up of the capture (`gapscope.handoffs.steady` states the rule)."
+    ),
     "dominant_cause": Column(pl.String(), "Cause with the most time of the gap; null: causes were not computed."),
     "dominant_ns": Column(pl.Int64(), "Time of the dominant cause; null as above."),
     "removable_ns": Column(pl.Int64(), "How much sooner the consumer would have started without it; null as above."),

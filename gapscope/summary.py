@@ -23,7 +23,9 @@ COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order")
 """Which handoffs the percentiles are over."""
 
 
-def summarize(trace: Trace, alignment: pl.DataFrame, handoffs: pl.DataFrame, findings: Sequence[Finding]) -> dict[str, Any]:
+def summarize(
+    trace: Trace, alignment: pl.DataFrame, handoffs: pl.DataFrame, findings: Sequence[Finding]
+) -> dict[str, Any]:
     """Return the content of ``summary.json``: every number that the text report prints.
 
     Args:

@@ -31,20 +31,70 @@ class Format(StrEnum):
     csv = "csv"
 
 
-def analyze_command(
+def analyze_command(  # noqa: PLR0917 - typer hands options over by position
     traces: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TRACE...", help="Files, folders or patterns: .nsys-rep, nsys exports, torch.profiler JSON.", show_default=False),
+        typer.Argument(
+            metavar="TRACE...",
+            help="Files, folders or patterns: .nsys-rep, nsys exports, torch.profiler JSON.",
+            show_default=False,
+        ),
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Analyze the recording that is shipped with gapscope: two GPUs, and a sender that sleeps 2 ms before each send.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write handoffs.parquet, alignment.parquet, findings.json and summary.json into this folder.")] = None,
-    fmt: Annotated[Format, typer.Option("--format", help="text: the report; json: its numbers and findings; csv: one line per handoff.")] = Format.text,
-    steps: Annotated[str | None, typer.Option("--steps", metavar="A:B", help="Only handoffs of steps A to B, both included; A: and :B are open.")] = None,
-    ranks: Annotated[str | None, typer.Option("--ranks", metavar="R,R", help="Only handoffs with one of these ranks at an end.")] = None,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Steps of each pair of ranks that count as start-up.")] = 1,
-    rank_of: Annotated[list[str] | None, typer.Option("--rank-of", metavar="PID=RANK", help="Rank of a process whose recording does not tell it.", show_default=False)] = None,
-    job: Annotated[list[str] | None, typer.Option("--job", metavar="NAME=PATH[,PATH]", help="Recordings of a named job, such as prefill and decode.", show_default=False)] = None,
-    nsys: Annotated[str | None, typer.Option("--nsys", metavar="PROGRAM", help="The nsys to export .nsys-rep files with; else GAPSCOPE_NSYS, PATH and the usual folders.")] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Analyze the recording shipped with gapscope: two GPUs, the sender sleeps 2 ms before each send.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Write handoffs.parquet, alignment.parquet, findings.json and summary.json into this folder."
+        ),
+    ] = None,
+    fmt: Annotated[
+        Format,
+        typer.Option("--format", help="text: the report; json: its numbers and findings; csv: one line per handoff."),
+    ] = Format.text,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            "--steps", metavar="A:B", help="Only handoffs of steps A to B, both included; A: and :B are open."
+        ),
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option("--ranks", metavar="R,R", help="Only handoffs with one of these ranks at an end.")
+    ] = None,
+    warmup: Annotated[
+        int, typer.Option("--warmup", min=0, help="Steps of each pair of ranks that count as start-up.")
+    ] = 1,
+    rank_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rank-of",
+            metavar="PID=RANK",
+            help="Rank of a process whose recording does not tell it.",
+            show_default=False,
+        ),
+    ] = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job",
+            metavar="NAME=PATH[,PATH]",
+            help="Recordings of a named job, such as prefill and decode.",
+            show_default=False,
+        ),
+    ] = None,
+    nsys: Annotated[
+        str | None,
+        typer.Option(
+            "--nsys",
+            metavar="PROGRAM",
+            help="The nsys to export .nsys-rep files with; else GAPSCOPE_NSYS, PATH and the usual folders.",
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if any file cannot be read.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep nothing on disk and use nothing kept.")] = False,
     verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="Show all notes.")] = 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import polars as pl
+from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS
 
 from gapscope.clocks import Alignment
 from gapscope.findings import Finding
@@ -18,7 +19,6 @@ from gapscope.handoffs.times import REASONS, close_open_ranges, mark_times
 from gapscope.handoffs.transport import infer_transport
 from gapscope.schema import EVENTS, HANDOFFS, dtypes
 from gapscope.trace import Trace
-from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS
 
 _BETWEEN = ("submit", "movement_start", "available")
 _AT_SOURCE = ("producer_finish", "submit", "movement_start")
@@ -80,7 +80,9 @@ def _pairs(sides: pl.DataFrame) -> pl.DataFrame:
 def _with_kind(frame: pl.DataFrame, brackets: pl.DataFrame) -> pl.DataFrame:
     """Add ``kind``, ``transport`` and ``open_any``; what does not apply to a local handoff is null and says so."""
     opened = brackets.filter("open").select(KEY).unique().with_columns(open_any=pl.lit(True))
-    local = (pl.col("transport") == "local").fill_null(value=False) | (pl.col("src") == pl.col("dst")).fill_null(value=False)
+    local = (pl.col("transport") == "local").fill_null(value=False) | (pl.col("src") == pl.col("dst")).fill_null(
+        value=False
+    )
     frame = frame.join(opened, on=KEY, how="left", nulls_equal=True).with_columns(
         pl.col("open_any").fill_null(value=False),
         kind=pl.when(pl.col("group").is_not_null())
@@ -91,7 +93,9 @@ def _with_kind(frame: pl.DataFrame, brackets: pl.DataFrame) -> pl.DataFrame:
     )
     is_local = pl.col("kind") == "local"
     return frame.with_columns(
-        transport=pl.when(is_local).then(pl.lit("local")).otherwise(pl.coalesce("transport", "inferred", pl.lit("unknown"))),
+        transport=pl.when(is_local)
+        .then(pl.lit("local"))
+        .otherwise(pl.coalesce("transport", "inferred", pl.lit("unknown"))),
         **{f"{e}_ns": pl.when(~is_local).then(f"{e}_ns") for e in (*_BETWEEN, "receive_post")},
     )
 
@@ -107,7 +111,8 @@ def _on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment)
         )
         frame = frame.join(of_side, on=f"{side}_source", how="left")
     moved = {
-        f"{e}_ns": pl.col(f"{e}_ns") + pl.col("src_offset" if e in _AT_SOURCE else "dst_offset").fill_null(0) for e in EVENTS
+        f"{e}_ns": pl.col(f"{e}_ns") + pl.col("src_offset" if e in _AT_SOURCE else "dst_offset").fill_null(0)
+        for e in EVENTS
     }
     one_file = pl.col("src_source") == pl.col("dst_source")
     aligned = (one_file | (pl.col("src_aligned") & pl.col("dst_aligned"))).fill_null(value=True)
@@ -165,8 +170,8 @@ _WORDS = {
     "beyond_window": "the rank recorded no {mark} mark there: the handoff lies before or after what it recorded",
 }
 _HINTS = {
-    "no_gpu_record": "Record that rank with CUDA tracing on (nsys -t cuda,nvtx; torch.profiler with ProfilerActivity.CUDA), "
-    "or put device=cpu into the marks if the work is on the host.",
+    "no_gpu_record": "Record that rank with CUDA tracing on (nsys -t cuda,nvtx; torch.profiler with "
+    "ProfilerActivity.CUDA), or put device=cpu into the marks if the work is on the host.",
     "no_mark_on_edge": "Put the mark around the code that enqueues that work.",
     "cut": "Let the job finish writing the file.",
 }

@@ -46,13 +46,22 @@ def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
         inside.lazy()
         .join(ops, on=_CORRELATION, how="left")
         .select(
-            "mark_id", "call_ns", pl.col("correlation").alias("call_correlation"), "start_ns", "end_ns", "device",
-            "stream", "kind", "copy_kind", "name", "by",
+            "mark_id",
+            "call_ns",
+            pl.col("correlation").alias("call_correlation"),
+            "start_ns",
+            "end_ns",
+            "device",
+            "stream",
+            "kind",
+            "copy_kind",
+            "name",
+            "by",
         )
         .collect()
     )
     by_span = _ops_in_spans(trace, marks, by_call.schema)
-    # Before or after the receive nested in a consume? Without a call nobody can tell: such an operation has no usable time.
+    # Before or after the receive nested in a consume? Without a call nobody can tell: its time cannot be used.
     deferred = pl.col("mark_id").is_in(nested_receives(marks)["mark_id"].implode())
     times = [pl.when(~deferred).then(t).alias(t) for t in ("start_ns", "end_ns")]
     return pl.concat([by_call, by_span.with_columns(times)])
@@ -90,7 +99,9 @@ def _autograd_calls_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
 def _assign(calls: pl.DataFrame, marks: pl.DataFrame, lane: list[str]) -> pl.DataFrame:
     """Return the calls with each bracket of each kind that encloses their start on the same lane."""
     parts = [
-        calls.clear().with_columns(mark_id=pl.lit(None, dtype=marks.schema["mark_id"]), mark=pl.lit(None, dtype=pl.String))
+        calls.clear().with_columns(
+            mark_id=pl.lit(None, dtype=marks.schema["mark_id"]), mark=pl.lit(None, dtype=pl.String)
+        )
     ]
     for mark in BRACKETS:
         for level in disjoint_levels(marks.filter(pl.col("mark") == mark), lane):
@@ -190,7 +201,9 @@ def _orphans_without_transfers(found: pl.DataFrame, marks: pl.DataFrame) -> pl.D
     op = [*_GPU, "start_ns", "correlation"]
     stage, transfer = found.filter(pl.col("mark").is_in(_STAGE)), found.filter(pl.col("mark").is_in(_TRANSFER))
     nested = (
-        stage.join(transfer.select(*op, "thread", t_start="h_start", t_end="h_end"), on=[*op, "thread"], nulls_equal=True)
+        stage.join(
+            transfer.select(*op, "thread", t_start="h_start", t_end="h_end"), on=[*op, "thread"], nulls_equal=True
+        )
         .filter((pl.col("t_start") >= pl.col("h_start")) & (pl.col("t_end") <= pl.col("h_end")))
         .select(*op, "mark_id")
         .unique()

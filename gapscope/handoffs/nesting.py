@@ -41,6 +41,8 @@ def _until(level: pl.DataFrame, deeper: pl.DataFrame, lane: list[str]) -> pl.Ser
         .group_by("_row")
         .agg(cut=pl.col("deep_start").min() - 1)
     )
-    return numbered.join(crossing, on="_row", how="left", maintain_order="left").select(
-        pl.min_horizontal("end_ns", "cut")
-    ).to_series()
+    return (
+        numbered.join(crossing, on="_row", how="left", maintain_order="left")
+        .select(pl.min_horizontal("end_ns", "cut"))
+        .to_series()
+    )

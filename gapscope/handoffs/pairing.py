@@ -36,9 +36,13 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True)
     for mark, (event, which, latest) in _EVENT_OF.items():
         of_mark = brackets.filter(pl.col("mark") == mark)
-        frame = _join(frame, _from_operations(of_mark, event, which, latest).with_columns(pl.lit(True).alias(f"has_{mark}")))
+        frame = _join(
+            frame, _from_operations(of_mark, event, which, latest).with_columns(pl.lit(True).alias(f"has_{mark}"))
+        )
     for mark, event in (("submit", "submit"), ("receive", "receive_post")):
-        begun = brackets.filter(pl.col("mark") == mark).group_by(SIDE).agg(pl.col("start_ns").min().alias(f"{event}_ns"))
+        begun = (
+            brackets.filter(pl.col("mark") == mark).group_by(SIDE).agg(pl.col("start_ns").min().alias(f"{event}_ns"))
+        )
         frame = _join(frame, begun.with_columns(pl.lit("emitted").alias(f"{event}_source")))
     frame = _with_points(frame, points)
     for column in ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start"):
@@ -63,7 +67,9 @@ def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
     )
     ordered = marks.with_columns(_p=preference).sort("_p", "start_ns")
     moved = pl.col("mark").is_in(["submit", "receive"])
-    ordered = ordered.with_columns(_moved=moved.any().over(KEY)).filter(moved | ~pl.col("_moved") | pl.col("size_bytes").is_not_null())
+    ordered = ordered.with_columns(_moved=moved.any().over(KEY)).filter(
+        moved | ~pl.col("_moved") | pl.col("size_bytes").is_not_null()
+    )
     slots = ordered.group_by([*KEY, "slot"], maintain_order=True).agg(
         pl.col("size_bytes").drop_nulls().first(), _moved=moved.any(), _any=pl.col("_moved").first()
     )
@@ -101,7 +107,12 @@ def _from_operations(of_mark: pl.DataFrame, event: str, which: str, latest: bool
 
 def _with_points(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Let point marks, which are the event itself, stand before what brackets give."""
-    for event, latest in (("producer_finish", True), ("movement_start", False), ("available", True), ("consumer_start", False)):
+    for event, latest in (
+        ("producer_finish", True),
+        ("movement_start", False),
+        ("available", True),
+        ("consumer_start", False),
+    ):
         of_event = points.filter(pl.col("mark") == event)
         if not of_event.height:
             continue
@@ -111,14 +122,18 @@ def _with_points(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
             pl.col("time_source").first().alias("_source"),
             pl.lit(True).alias("_given"),
         )
-        frame = _join(frame, given).with_columns(
-            pl.when("_given").then("_time").otherwise(f"{event}_ns").alias(f"{event}_ns"),
-            pl.when("_given").then("_source").otherwise(f"{event}_source").alias(f"{event}_source"),
-            pl.when("_given")
-            .then(pl.when(pl.col("_time").is_null()).then(pl.lit("nothing_launched")))
-            .otherwise(f"{event}_reason")
-            .alias(f"{event}_reason"),
-        ).drop("_time", "_source", "_given")
+        frame = (
+            _join(frame, given)
+            .with_columns(
+                pl.when("_given").then("_time").otherwise(f"{event}_ns").alias(f"{event}_ns"),
+                pl.when("_given").then("_source").otherwise(f"{event}_source").alias(f"{event}_source"),
+                pl.when("_given")
+                .then(pl.when(pl.col("_time").is_null()).then(pl.lit("nothing_launched")))
+                .otherwise(f"{event}_reason")
+                .alias(f"{event}_reason"),
+            )
+            .drop("_time", "_source", "_given")
+        )
     return frame
 
 
@@ -134,10 +149,14 @@ def _files(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     columns = [*SIDE, "mark", "source", "process", "start_ns"]
     every = pl.concat([brackets.select(columns), points.select(columns)])
     at_source = pl.col("mark").is_in(["produce", "submit", "producer_finish", "movement_start"])
-    return every.sort("start_ns").group_by(SIDE).agg(
-        src_source=pl.col("source").filter(at_source).first(),
-        src_process=pl.col("process").filter(at_source).first(),
-        dst_source=pl.col("source").filter(~at_source).first(),
-        dst_process=pl.col("process").filter(~at_source).first(),
-        first_mark_ns=pl.col("start_ns").min(),
+    return (
+        every.sort("start_ns")
+        .group_by(SIDE)
+        .agg(
+            src_source=pl.col("source").filter(at_source).first(),
+            src_process=pl.col("process").filter(at_source).first(),
+            dst_source=pl.col("source").filter(~at_source).first(),
+            dst_process=pl.col("process").filter(~at_source).first(),
+            first_mark_ns=pl.col("start_ns").min(),
+        )
     )

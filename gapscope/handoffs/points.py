@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import polars as pl
+from gapscope_instrumentation.contract import HANDOFF_POINTS
 
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
-from gapscope_instrumentation.contract import HANDOFF_POINTS
 
 _LANE = ["source", "process", "thread"]
 _CORRELATION = ["source", "process", "correlation"]

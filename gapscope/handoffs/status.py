@@ -38,8 +38,8 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
     """Add ``status`` and ``order`` (`gapscope.schema.STATUS`, `ORDER`).
 
     Args:
-        frame: One row per handoff with the events, ``has_*``, ``beyond_*``, ``open_receive``, ``repeated``, ``aligned``,
-            ``uncertainty_ns`` and ``kind``.
+        frame: One row per handoff with the events, ``has_*``, ``beyond_*``, ``open_receive``, ``repeated``,
+            ``aligned``, ``uncertainty_ns`` and ``kind``.
     """
     has_src = pl.col("has_produce") | pl.col("has_submit") | pl.col("producer_finish_ns").is_not_null()
     has_dst = pl.col("has_receive") | pl.col("has_consume") | pl.col("consumer_start_ns").is_not_null()
@@ -71,8 +71,14 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
 def _order() -> pl.Expr:
     """Return whether each event came after the one that it needs, as far as the clocks can tell."""
     # Within one rank both events stand on one clock; between ranks the clock error counts.
-    own = [pl.col("movement_start_ns") - pl.col("producer_finish_ns"), pl.col("consumer_start_ns") - pl.col("available_ns")]
-    cross = [pl.col("available_ns") - pl.col("movement_start_ns"), pl.col("consumer_start_ns") - pl.col("producer_finish_ns")]
+    own = [
+        pl.col("movement_start_ns") - pl.col("producer_finish_ns"),
+        pl.col("consumer_start_ns") - pl.col("available_ns"),
+    ]
+    cross = [
+        pl.col("available_ns") - pl.col("movement_start_ns"),
+        pl.col("consumer_start_ns") - pl.col("producer_finish_ns"),
+    ]
     backward_own = pl.any_horizontal((d < 0).fill_null(value=False) for d in own)
     bound = pl.col("uncertainty_ns")
     beyond = pl.any_horizontal((d < -bound).fill_null(value=False) for d in cross)

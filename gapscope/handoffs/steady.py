@@ -21,8 +21,8 @@ def with_steady(frame: pl.DataFrame, warmup: int = 1) -> pl.DataFrame:
     """Add ``steady``.
 
     Args:
-        frame: Handoffs with ``step``, ``seq``, and on the common timebase ``first_mark_ns`` and ``both_record_ns``, when
-            the later of the two ranks began to record (null if not known).
+        frame: Handoffs with ``step``, ``seq``, and on the common timebase ``first_mark_ns`` and ``both_record_ns``:
+            when the later of the two ranks began to record (null if not known).
         warmup: Steps (or, without steps, handoffs) of each edge that count as start-up.
     """
     unit = pl.coalesce("step", "seq").rank("dense").over(_EDGE)

@@ -36,10 +36,10 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
         launched: Result of `gapscope.handoffs.launched.launched_inside`.
 
     Returns:
-        ``marks`` with ``first_ns``, ``last_ns`` (start of the first and end of the last operation launched inside, or the
-        bracket's own start and end where the work is on the host), ``first_reason``, ``last_reason`` (a key of
-        `REASONS`, null where the time is there), ``time_source`` (``derived``, ``estimated`` where an opaque graph gives
-        its bounds, ``emitted``) and ``copy_kinds``, ``kernels`` (what was launched, for the transport).
+        ``marks`` with ``first_ns``, ``last_ns`` (start of the first and end of the last operation launched inside, or
+        the bracket's own start and end where the work is on the host), ``first_reason``, ``last_reason`` (a key of
+        `REASONS`, null where the time is there), ``time_source`` (``derived``, ``estimated`` where an opaque graph
+        gives its bounds, ``emitted``) and ``copy_kinds``, ``kernels`` (what was launched, for the transport).
     """
     per_mark = _deciders(launched)
     frame = marks.join(per_mark, on="mark_id", how="left")
@@ -78,9 +78,14 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
         first_reason=reason("first_untimed", "first_missing", "first_lost"),
         last_reason=reason("last_untimed", "last_missing", "last_lost"),
     ).with_columns(
-        first_ns=pl.when(pl.col("first_reason").is_null()).then(pl.when(host).then("start_ns").otherwise("first_op_ns")),
+        first_ns=pl.when(pl.col("first_reason").is_null()).then(
+            pl.when(host).then("start_ns").otherwise("first_op_ns")
+        ),
         last_ns=pl.when(pl.col("last_reason").is_null()).then(pl.when(host).then("end_ns").otherwise("last_op_ns")),
-        time_source=pl.when(host).then(pl.lit("emitted")).when(pl.col("has_graph")).then(pl.lit("estimated"))
+        time_source=pl.when(host)
+        .then(pl.lit("emitted"))
+        .when(pl.col("has_graph"))
+        .then(pl.lit("estimated"))
         .otherwise(pl.lit("derived")),
     )
 
@@ -90,13 +95,17 @@ def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
     timed = pl.col("start_ns").is_not_null()
     known = pl.col("kind").is_not_null()
     spanned = pl.col("call_ns").is_null()  # no call recorded: it has a time, and no place among the calls
-    first = launched.filter(timed).group_by("mark_id").agg(
-        first_op_ns=pl.col("start_ns").min(),
-        last_op_ns=pl.col("end_ns").max(),
-        first_call_ns=pl.col("call_ns").sort_by("start_ns").first(),
-        last_call_ns=pl.col("call_ns").sort_by("end_ns").last(),
-        first_correlation=pl.col("call_correlation").sort_by("start_ns").first(),
-        last_correlation=pl.col("call_correlation").sort_by("end_ns").last(),
+    first = (
+        launched.filter(timed)
+        .group_by("mark_id")
+        .agg(
+            first_op_ns=pl.col("start_ns").min(),
+            last_op_ns=pl.col("end_ns").max(),
+            first_call_ns=pl.col("call_ns").sort_by("start_ns").first(),
+            last_call_ns=pl.col("call_ns").sort_by("end_ns").last(),
+            first_correlation=pl.col("call_correlation").sort_by("start_ns").first(),
+            last_correlation=pl.col("call_correlation").sort_by("end_ns").last(),
+        )
     )
     rows = launched.join(first, on="mark_id", how="left")
     before = (pl.col("call_ns") <= pl.col("first_call_ns")).fill_null(value=True)
@@ -151,7 +160,10 @@ def _lost_between(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
         .collect()
     )
     launching = (
-        calls.filter(pl.col("family").is_in(LAUNCHING)).select(*_LANE, "correlation", call_ns="start_ns").sort("call_ns").collect()
+        calls.filter(pl.col("family").is_in(LAUNCHING))
+        .select(*_LANE, "correlation", call_ns="start_ns")
+        .sort("call_ns")
+        .collect()
     )
     before = _neighbor(frame, launching, "start_ns", "backward", "before")
     around = _neighbor(before, launching, "end_ns", "forward", "behind").with_columns(
@@ -159,11 +171,18 @@ def _lost_between(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
     )
     for name, low, high in (("first_lost", "before", "_first"), ("last_lost", "_last", "behind")):
         hit = (
-            around.select("mark_id", "source", "process", low=pl.col(low).fill_null(-1), high=pl.col(high).fill_null(2**62))
+            around.select(
+                "mark_id", "source", "process", low=pl.col(low).fill_null(-1), high=pl.col(high).fill_null(2**62)
+            )
             .sort("low")
             .join_asof(
-                orphans, left_on="low", right_on="orphan", by=["source", "process"], strategy="forward",
-                allow_exact_matches=False, check_sortedness=False,
+                orphans,
+                left_on="low",
+                right_on="orphan",
+                by=["source", "process"],
+                strategy="forward",
+                allow_exact_matches=False,
+                check_sortedness=False,
             )
             .filter(pl.col("orphan") < pl.col("high"))
         )
@@ -173,14 +192,18 @@ def _lost_between(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _neighbor(frame: pl.DataFrame, calls: pl.DataFrame, at: str, strategy: str, name: str) -> pl.DataFrame:
     """Add the correlation of the nearest launching call of the lane outside the mark."""
-    return frame.sort(at).join_asof(
-        calls.select(*_LANE, pl.col("correlation").alias(name), _call="call_ns"),
-        left_on=at,
-        right_on="_call",
-        by=_LANE,
-        strategy="backward" if strategy == "backward" else "forward",
-        check_sortedness=False,
-    ).drop("_call", strict=False)
+    return (
+        frame.sort(at)
+        .join_asof(
+            calls.select(*_LANE, pl.col("correlation").alias(name), _call="call_ns"),
+            left_on=at,
+            right_on="_call",
+            by=_LANE,
+            strategy="backward" if strategy == "backward" else "forward",
+            check_sortedness=False,
+        )
+        .drop("_call", strict=False)
+    )
 
 
 def close_open_ranges(marks: pl.DataFrame, trace: Trace) -> pl.DataFrame:

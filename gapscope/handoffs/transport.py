@@ -50,7 +50,12 @@ def infer_transport(trace_ranges: pl.LazyFrame, brackets: pl.DataFrame) -> pl.Da
 def _marks_with_gloo(ranges: pl.LazyFrame, transfers: pl.DataFrame) -> pl.Series:
     """Return the ids of marks within which a ``gloo:`` range begins on the same thread."""
     lane = ["source", "process", "thread"]
-    gloo = ranges.filter(pl.col("name").str.starts_with("gloo:")).select(*lane, gloo_ns="start_ns").sort("gloo_ns").collect()
+    gloo = (
+        ranges.filter(pl.col("name").str.starts_with("gloo:"))
+        .select(*lane, gloo_ns="start_ns")
+        .sort("gloo_ns")
+        .collect()
+    )
     within = gloo.join_asof(
         transfers.select(*lane, "mark_id", "end_ns", _start="start_ns").sort("_start"),
         left_on="gloo_ns",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
@@ -45,8 +46,6 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
 
 def render_html(summary: dict[str, Any], findings: Sequence[Finding]) -> str:
     """Return the text report as preformatted HTML, for notebooks."""
-    import io
-
     console = Console(record=True, width=118, file=io.StringIO(), force_jupyter=False)
     console.print(render_text(summary, findings))
     return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.25'>{code}</pre>")
@@ -67,7 +66,11 @@ def _recordings(summary: dict[str, Any]) -> Table:
     table = _table("rank", "recorded by", "file", ">window", ">GPU ops", ">marks")
     for r in summary["recordings"]:
         tool = f"{r['tool']} {r['version'] or ''}".strip()
-        name = PurePath(r["path"]).name + (" (cut)" if r["truncated"] else "") + ("" if r["used"] else " (clock evidence only)")
+        name = (
+            PurePath(r["path"]).name
+            + (" (cut)" if r["truncated"] else "")
+            + ("" if r["used"] else " (clock evidence only)")
+        )
         rank = "?" if r["rank"] is None else str(r["rank"])
         rank = rank if r["job"] is None else f"{r['job']}:{rank}"
         table.add_row(rank, tool, name, duration(r["window_ns"]), f"{r['ops']:,}", f"{r['marks']:,}")

@@ -1,10 +1,10 @@
 """Recordings built by hand, with exact integer times, for tests of what stands on the tables.
 
-    >>> r0 = Recording("rank0", pid=10)
-    >>> r0.mark("produce src=0 dst=1 seq=1", 0, 100)
-    >>> r0.kernel(call_ns=10, start_ns=200, end_ns=260)
-    >>> trace(r0).ops.select("start_ns", "end_ns").rows()
-    [(200, 260)]
+>>> r0 = Recording("rank0", pid=10)
+>>> r0.mark("produce src=0 dst=1 seq=1", 0, 100)
+>>> r0.kernel(call_ns=10, start_ns=200, end_ns=260)
+>>> trace(r0).ops.select("start_ns", "end_ns").rows()
+[(200, 260)]
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import polars as pl
+from gapscope_instrumentation.contract import PREFIX
 
 from gapscope.load import assemble
 from gapscope.readers.base import SourceInfo, SourceTables
 from gapscope.schema import READER_TABLES, conform, empty_reader_table
 from gapscope.trace import Trace
-from gapscope_instrumentation.contract import PREFIX
 
 __all__ = ["Recording", "trace"]
 

@@ -489,7 +489,7 @@ def test_disjoint_windows_of_one_process_are_one_run():
 def test_contradicting_marks_of_one_process_are_an_error():
     r = source()
     r.mark("submit src=5 dst=1 seq=9", 9000, 9001)
-    with pytest.raises(IdentityError, match="rank 0 .* and as rank 5"):
+    with pytest.raises(IdentityError, match=r"rank 0 .* and as rank 5"):
         trace(r)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from gapscope_instrumentation.contract import SEQ_MODULUS, format_mark, pack_group, pack_pair, unpack
 
 from gapscope.marks import parse_marks, unwrap
 from gapscope.schema import MARKS, conform
 from gapscope.testing import Recording, trace
-from gapscope_instrumentation.contract import SEQ_MODULUS, format_mark, pack_group, pack_pair, unpack
 
 
 def ranges(*rows):
@@ -69,7 +69,8 @@ def test_gpu_spans_are_no_marks():
 
 
 @pytest.mark.parametrize(
-    "name", ["gapscope::submit src=0 dst=1", "gapscope::submit src=x dst=1 seq=1", "gapscope::nonsense src=0 dst=1 seq=1"]
+    "name",
+    ["gapscope::submit src=0 dst=1", "gapscope::submit src=x dst=1 seq=1", "gapscope::nonsense src=0 dst=1 seq=1"],
 )
 def test_a_mark_without_a_key_is_counted_and_named(name):
     marks, findings = parse_marks(ranges({"name": name}, {"name": "gapscope::step step=4"}), "f")

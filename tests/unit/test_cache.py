@@ -1,0 +1,113 @@
+"""Cached tables: whole or not there, and never those of another file."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gapscope import cache
+from gapscope.readers.base import ReadOptions
+from gapscope.schema import READER_TABLES
+from gapscope.testing import Recording
+
+
+class AReader:
+    name = "built by hand"
+    version = 3
+
+    def sniff(self, path, head):
+        return True
+
+    def read(self, path, options: ReadOptions, progress):
+        raise AssertionError("the tables are kept")
+
+
+def tables():
+    r = Recording("a", pid=5, dropped={"damaged": 2})
+    r.mark("submit src=0 dst=1 seq=1", 0, 10)
+    r.kernel(2, 3, 9)
+    return r.tables()
+
+
+def equal(one, two):
+    return one.info == two.info and all(one.tables[t].collect().equals(two.tables[t].collect()) for t in READER_TABLES)
+
+
+def test_what_is_kept_comes_back(tmp_path):
+    entry = cache.entry_path(tmp_path, "digest", AReader())
+    assert cache.load_entry(entry) is None
+    assert cache.store_entry(entry, tables()) is None
+    assert equal(cache.load_entry(entry), tables())
+    assert [p.name for p in entry.parent.iterdir()] == [entry.name]
+
+
+def test_another_reader_version_is_another_entry(tmp_path):
+    newer = AReader()
+    newer.version = 4
+    assert cache.entry_path(tmp_path, "d", AReader()) != cache.entry_path(tmp_path, "d", newer)
+
+
+@pytest.mark.parametrize("broken", ["ops.parquet", "source.json", "calls.parquet"])
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_a_broken_entry_is_removed(tmp_path, broken, how):
+    entry = cache.entry_path(tmp_path, "digest", AReader())
+    cache.store_entry(entry, tables())
+    file = entry / broken
+    if how == "cut":
+        file.write_bytes(file.read_bytes()[:20])
+    else:
+        file.unlink()
+    assert cache.load_entry(entry) is None
+    assert not entry.exists()
+
+
+def test_an_entry_that_another_run_made_first_stays(tmp_path):
+    entry = cache.entry_path(tmp_path, "digest", AReader())
+    cache.store_entry(entry, tables())
+    before = (entry / "source.json").stat().st_ino
+    assert cache.store_entry(entry, tables()) is None
+    assert (entry / "source.json").stat().st_ino == before
+
+
+def test_a_disk_that_cannot_be_written_is_said(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert "file" in cache.store_entry(blocked / "tables" / "x", tables())
+    assert cache.usable_cache_dir(blocked / "sub") is None
+
+
+def test_the_digest_follows_the_content_not_the_name(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"abc")
+    two.write_bytes(b"abc")
+    assert cache.content_digest(one, tmp_path) == cache.content_digest(two, tmp_path)
+    two.write_bytes(b"abd")
+    assert cache.content_digest(one, tmp_path) != cache.content_digest(two, tmp_path)
+
+
+def test_a_remembered_digest_is_dropped_when_the_file_changes(tmp_path):
+    file = tmp_path / "one"
+    file.write_bytes(b"abc")
+    os.utime(file, (1_000_000, 1_000_000))  # long ago: it is remembered
+    first = cache.content_digest(file, tmp_path / "cache")
+    assert len(list((tmp_path / "cache" / "digests").iterdir())) == 1
+    file.write_bytes(b"abd")
+    os.utime(file, (1_000_001, 1_000_001))
+    assert cache.content_digest(file, tmp_path / "cache") != first
+
+
+def test_a_file_just_changed_is_not_remembered(tmp_path):
+    file = tmp_path / "one"
+    file.write_bytes(b"abc")
+    cache.content_digest(file, tmp_path / "cache")
+    assert not (tmp_path / "cache" / "digests").exists()
+
+
+def test_a_folder_is_its_files(tmp_path):
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "a").write_text("1")
+    before = cache.content_digest(folder, None)
+    (folder / "b").write_text("2")
+    assert cache.content_digest(folder, None) != before
