@@ -208,7 +208,7 @@ def _findings(frame: pl.DataFrame) -> list[Finding]:
         findings.append(
             Finding(
                 "graph_bounds",
-                "info",
+                "warning",
                 f"{opaque.height} handoffs have times from CUDA graphs recorded as one block: they are the graph's "
                 "bounds, not those of an operation in it (source `estimated`).",
                 "nsys profile --cuda-graph-trace=node records the operations inside.",

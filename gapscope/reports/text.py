@@ -8,7 +8,6 @@ from pathlib import PurePath
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +15,7 @@ from gapscope.findings import Finding
 from gapscope.phases import PHASES
 from gapscope.reports.units import count, duration, size
 
+_MOST_PHASE_TABLES = 8
 _QUANTILES = ("p50", "p90", "p99", "max")
 _PHASE_ENDS = {
     "submission": "producer finish → submit",
@@ -37,7 +37,8 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
     parts: list[RenderableType] = [_headline(summary), Text(""), _recordings(summary), _clocks(summary)]
     if summary["edges"]:
         parts += [Text(""), _edges(summary)]
-        parts += [_phases(edge) for edge in summary["edges"] if edge["gap"]["n"]][:8]
+        for edge in [e for e in summary["edges"] if e["gap"]["n"]][:_MOST_PHASE_TABLES]:
+            parts += [Text(""), _phases(edge)]
         parts += [_left_out(summary)]
     if findings:
         parts += [Text(""), _findings(findings, verbose)]
@@ -56,9 +57,10 @@ def _headline(summary: dict[str, Any]) -> Text:
     if not n["total"]:
         return Text("No handoffs found", style="bold")
     text = Text(count(n["total"], "handoff"), style="bold")
-    states = [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items()]
-    text.append(": " + ", ".join(states), style="not bold")
-    text.append(f"; {n['counted']:,} complete, in order and past start-up are counted below", style="not bold")
+    others = [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items() if k != "complete"]
+    states = ", ".join([f"{n['status'].get('complete', 0):,} complete", *others])
+    text.append(f" ({states if others else 'all complete'})", style="not bold")
+    text.append(f"; percentiles are over the {n['counted']:,} that are complete, in order and past start-up", "not bold")
     return text
 
 
@@ -122,7 +124,7 @@ def _edges(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _phases(edge: dict[str, Any]) -> RenderableType:
+def _phases(edge: dict[str, Any]) -> Table:
     table = _table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES))
     floor = edge["uncertainty_ns"] or 0
     for phase in PHASES:
@@ -132,7 +134,7 @@ def _phases(edge: dict[str, Any]) -> RenderableType:
             Text(_PHASE_ENDS[phase], style="dim"),
             *(duration(spread.get(f"{q}_ns"), floor) for q in _QUANTILES),
         )
-    return Padding(table, (1, 0, 0, 0))
+    return table
 
 
 def _left_out(summary: dict[str, Any]) -> Text:
