@@ -100,7 +100,8 @@ def load_entry(entry: Path) -> SourceTables | None:
                 raise ValueError(name)
             tables[name] = frame
         findings = tuple(Finding(**f) for f in stored["findings"])
-        return SourceTables(SourceInfo(**stored["info"]), tables, findings)
+        windows = pl.read_parquet(entry / "windows.parquet")
+        return SourceTables(SourceInfo(**stored["info"]), tables, findings, windows)
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
         shutil.rmtree(entry, ignore_errors=True)
         return None
@@ -116,6 +117,8 @@ def store_entry(entry: Path, source: SourceTables) -> str | None:
     try:
         for name, frame in source.tables.items():
             frame.collect().write_parquet(staging / f"{name}.parquet", compression="lz4", statistics=False)
+        if source.windows is not None:
+            source.windows.write_parquet(staging / "windows.parquet")
         stored = {"info": asdict(source.info), "findings": [asdict(f) for f in source.findings]}
         (staging / "source.json").write_text(json.dumps(stored))
         try:

@@ -136,11 +136,12 @@ class _Reading:
         if kept is not None:
             return _renamed(kept, path)
         source = reader.read(path, self._options, report)
+        source = replace(source, windows=_windows(source))
         failure = cache.store_entry(entry, source)
         if failure is None:
             return source
         note = Finding("cache_not_written", "info", f"The tables could not be kept ({failure}).", path=str(path))
-        return SourceTables(source.info, source.tables, (*source.findings, note))
+        return replace(source, findings=(*source.findings, note))
 
     def _stand_in(self, path: Path, error: ExporterError, report: Progress) -> SourceTables | InputError:
         try:
@@ -154,7 +155,7 @@ class _Reading:
             error.next_step,
             path=str(path),
         )
-        return SourceTables(source.info, source.tables, (*source.findings, note))
+        return replace(source, findings=(*source.findings, note))
 
 
 def _bug(path: Path, error: Exception) -> InputError:
@@ -174,7 +175,7 @@ def _renamed(source: SourceTables, path: Path) -> SourceTables:
     """Return kept tables under the name that the file has now."""
     old, new = source.info.path, str(path)
     findings = tuple(replace(f, path=new) if f.path == old else f for f in source.findings)
-    return SourceTables(replace(source.info, path=new), source.tables, findings)
+    return replace(source, info=replace(source.info, path=new), findings=findings)
 
 
 def _unreadable(error: InputError) -> Finding:
@@ -224,9 +225,9 @@ def assemble(
     return Trace(_sources(files, processes), processes, marks, findings, tuple(files))
 
 
-def _processes(number: int, file: SourceTables, job: str | None) -> pl.DataFrame:
-    """Return the processes of one file with their windows and what was recorded of them."""
-    windows = pl.collect_all(
+def _windows(file: SourceTables) -> pl.DataFrame:
+    """Return when each process of a file was recorded, and how many GPU operations of it."""
+    parts = pl.collect_all(
         [
             file.tables[t]
             .group_by("process")
@@ -239,16 +240,24 @@ def _processes(number: int, file: SourceTables, job: str | None) -> pl.DataFrame
             for t in _WINDOW_TABLES
         ]
     )
-    seen = pl.concat(windows)
-    per_process = seen.group_by("process").agg(
-        window_start_ns=pl.col("first").min(),
-        window_end_ns=pl.col("last").max(),
-        n_ops=pl.col("n").filter(pl.col("table") == "ops").sum().cast(pl.Int64),
+    return (
+        pl.concat(parts)
+        .group_by("process")
+        .agg(
+            window_start_ns=pl.col("first").min(),
+            window_end_ns=pl.col("last").max(),
+            n_ops=pl.col("n").filter(pl.col("table") == "ops").sum().cast(pl.Int64),
+        )
     )
+
+
+def _processes(number: int, file: SourceTables, job: str | None) -> pl.DataFrame:
+    """Return the processes of one file with their windows and what was recorded of them."""
+    windows = _windows(file) if file.windows is None else file.windows
     return (
         file.tables["processes"]
         .collect()
-        .join(per_process, on="process", how="full", coalesce=True)
+        .join(windows, on="process", how="full", coalesce=True)
         .with_columns(
             pl.col("n_ops").fill_null(0),
             source=pl.lit(number, dtype=pl.Int32),

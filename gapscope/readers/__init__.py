@@ -35,7 +35,9 @@ def find_reader(path: Path) -> Reader:
     for reader in READERS:
         if reader.sniff(path, first):
             return reader
-    raise UnknownFormatError(path, f"{_describe(path, first)}.", "Readable are " + ", ".join(r.name for r in READERS) + ".")
+    raise UnknownFormatError(
+        path, f"{_describe(path, first)}.", "Readable are " + ", ".join(r.name for r in READERS) + "."
+    )
 
 
 def _describe(path: Path, first: bytes) -> str:

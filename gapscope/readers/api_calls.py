@@ -15,10 +15,19 @@ _FAMILIES = tuple(
     (family, re.compile(pattern))
     for family, pattern in (
         ("graph_launch", r"graphlaunch(_\w+)?"),
-        ("launch", r"(ext)?(module)?launch(cooperative)?kernel\w*|launchcooperative\w*|launch(grid\w*)?|extlaunch\w*|modulelaunch\w*"),
+        (
+            "launch",
+            r"(ext)?(module)?launch(cooperative)?kernel\w*|launchcooperative\w*|launch(grid\w*)?|extlaunch\w*|modulelaunch\w*",
+        ),
         ("memset", r"memset\w*"),
-        ("memory", r"memcpy(to|from)symbolgetaddress|mem(pool|create|map|unmap|release|address|host|alloc|free|get|advise|range)\w*"),
-        ("memory", r"(malloc|free|hostalloc|hostregister|hostunregister|hostget|hostfree|ipcopenmem|ipcclosemem|ipcgetmem)\w*"),
+        (
+            "memory",
+            r"memcpy(to|from)symbolgetaddress|mem(pool|create|map|unmap|release|address|host|alloc|free|get|advise|range)\w*",
+        ),
+        (
+            "memory",
+            r"(malloc|free|hostalloc|hostregister|hostunregister|hostget|hostfree|ipcopenmem|ipcclosemem|ipcgetmem)\w*",
+        ),
         ("memcpy", r"memcpy\w*|memprefetch\w*"),
         ("event_record", r"eventrecord\w*"),
         ("event_sync", r"eventsynchronize"),
@@ -53,4 +62,8 @@ def families(names: pl.Series) -> pl.Series:
     """Return the families of a column of API names, one look at each distinct name."""
     distinct = names.unique().drop_nulls().cast(pl.String)
     family = pl.Series([family_of(n) for n in distinct], dtype=CALL_FAMILY)
-    return names.cast(pl.String).replace_strict(distinct, family, default="other", return_dtype=CALL_FAMILY).alias("family")
+    return (
+        names.cast(pl.String)
+        .replace_strict(distinct, family, default="other", return_dtype=CALL_FAMILY)
+        .alias("family")
+    )

@@ -78,11 +78,14 @@ class SourceTables:
         info: What is known about the file.
         tables: The tables of `gapscope.schema.READER_TABLES`, all of them, by name.
         findings: What was found on the way.
+        windows: ``process, window_start_ns, window_end_ns, n_ops`` of each process, kept with cached tables so that
+            opening them reads nothing large; None from a reader.
     """
 
     info: SourceInfo
     tables: Mapping[str, pl.LazyFrame]
     findings: tuple[Finding, ...] = ()
+    windows: pl.DataFrame | None = None
 
 
 class Reader(Protocol):

@@ -6,59 +6,66 @@ _CUDA_EVENT (Nsight Systems user guide, SQLite schema reference). Times are nano
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import polars as pl
 
-from gapscope.readers.api_calls import families
-from gapscope.readers.nsys_ids import named, spread, thread_of, whole_process, without_sentinel
-from gapscope.readers.nsys_meta import Clock
-from gapscope.readers.nsys_ops import NO_PROCESS, Counts, timed
-from gapscope.readers.nsys_raw import Tables
-from gapscope.schema import CALL_FAMILY, SYNC_KIND, conform, empty_reader_table
+from gapscope.readers.api_calls import family_of
+from gapscope.readers.nsys_ids import thread_of, whole_process, without_sentinel
+from gapscope.readers.nsys_order import Part, split_by_process
+from gapscope.readers.nsys_reading import NO_PROCESS, Reading
+from gapscope.schema import CALL_FAMILY, NAME, SYNC_KIND, conform
 
 CALL_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")  # the second: should a schema split them
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
 _CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId")
-_SYNC_COLUMNS = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "eventId", "eventSyncId")
+_SYNC_COLUMNS = (
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "streamId",
+    "correlationId",
+    "globalPid",
+    "eventId",
+    "eventSyncId",
+)
 _EVENT_TIMES = ("timestamp", "deviceTimestamp")  # of the record on the device; zero unless asked for at recording
 
 
-def read_calls(tables: Tables, clock: Clock, counts: Counts) -> pl.DataFrame:
-    """Return the table `calls`, with whole process ids and in the order of the file."""
-    frames = [f for f in (_calls(tables, table, clock, counts) for table in CALL_TABLES) if not f.is_empty()]
-    return pl.concat(frames) if frames else empty_reader_table("calls")
+_family = lru_cache(maxsize=4096)(family_of)
 
 
-def _calls(tables: Tables, table: str, clock: Clock, counts: Counts) -> pl.DataFrame:
-    start, end = pl.col("start"), pl.col("end")
+def read_calls(reading: Reading) -> list[Part]:
+    """Return the rows of the table `calls`, in the order of the file."""
 
-    def normalized(piece: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        frame = piece.lazy().filter(start.is_between(clock.low, clock.high)).select(
+    def normalized(piece: pl.DataFrame) -> tuple[list[Part], int, int, int]:
+        rows = piece.filter(reading.can_start())
+        names, positions = reading.names.distinct(rows["nameId"])
+        family = pl.Series([_family(n) for n in names], dtype=CALL_FAMILY)
+        frame = rows.select(
             whole_process("globalTid").fill_null(NO_PROCESS).alias("process"),
             thread_of("globalTid").alias("thread"),
-            (start + clock.offset_ns).alias("start_ns"),
-            pl.when(end.is_between(start, clock.high)).then(end + clock.offset_ns).alias("end_ns"),
+            reading.start(),
+            reading.end(),
             without_sentinel("correlationId").alias("correlation"),
-            "nameId",
-        )  # fmt: skip
-        return frame.collect(), piece.height
+            names.cast(NAME).gather(positions).alias("name"),
+            family.gather(positions).alias("family"),
+        )
+        lost = piece.height - rows.height
+        return split_by_process(conform(frame, "calls")), piece.height, lost, frame["end_ns"].null_count()
 
-    pieces = tables.pieces(table, _CALL_COLUMNS, normalized, _CALL_COLUMNS)
-    if not pieces:
-        return empty_reader_table("calls")
-    frame = pl.concat([p for p, _ in pieces])
-    seen = sum(n for _, n in pieces)
-    counts.seen += seen
-    counts.damaged += seen - frame.height
-    counts.impossible += frame["end_ns"].null_count()
-    ids = frame["nameId"]
-    name, distinct, names = named(ids, tables.strings(ids))
-    family = spread(ids, distinct, families(names) if len(names) else pl.Series([], dtype=CALL_FAMILY))
-    return conform(frame.with_columns(name, family.alias("family")), "calls")
+    pieces = [p for t in CALL_TABLES for p in reading.tables.pieces(t, _CALL_COLUMNS, normalized, _CALL_COLUMNS)]
+    reading.counts.seen += sum(seen for _, seen, _, _ in pieces)
+    reading.counts.damaged += sum(lost for _, _, lost, _ in pieces)
+    reading.counts.impossible += sum(impossible for _, _, _, impossible in pieces)
+    return [part for parts, *_ in pieces for part in parts]
 
 
-def read_syncs(tables: Tables, calls: pl.DataFrame, clock: Clock, counts: Counts) -> pl.DataFrame:
+def read_syncs(reading: Reading, calls: Sequence[Part]) -> pl.DataFrame:
     """Return the table `syncs`, with whole process ids and in the order of the file.
 
     The kind is that of the API call with the same process and correlation id. Where no call is recorded, the ids
@@ -67,13 +74,14 @@ def read_syncs(tables: Tables, calls: pl.DataFrame, clock: Clock, counts: Counts
     with a stream and an event is a stream waiting for an event, with only an event the host waiting for one, with
     only a stream a stream synchronization, and with neither a device or context synchronization.
     """
-    syncs = tables.read(SYNC, dict.fromkeys(_SYNC_COLUMNS, pl.Int64), _SYNC_COLUMNS[:-1])
-    events = tables.read(EVENT, dict.fromkeys((*_SYNC_COLUMNS[2:], *_EVENT_TIMES), pl.Int64), ("streamId", "globalPid", "eventId"))
-    counts.seen += syncs.height + events.height
-    waits = _with_kinds(syncs.select(*_sync_columns(), *timed(clock)), calls)
+    syncs = reading.tables.read(SYNC, dict.fromkeys(_SYNC_COLUMNS, pl.Int64), _SYNC_COLUMNS[:-1])
+    columns = dict.fromkeys((*_SYNC_COLUMNS[2:], *_EVENT_TIMES), pl.Int64)
+    events = reading.tables.read(EVENT, columns, ("streamId", "globalPid", "eventId"))
+    reading.counts.seen += syncs.height + events.height
+    waits = _with_kinds(syncs.select(*_sync_columns(), *reading.interval()), calls)
     time = pl.coalesce(pl.when(pl.col(c) != 0).then(pl.col(c)) for c in _EVENT_TIMES)
     records = events.with_columns(start=time, end=time).select(
-        *_sync_columns(), *timed(clock), pl.lit("event_record", dtype=SYNC_KIND).alias("kind")
+        *_sync_columns(), *reading.interval(), pl.lit("event_record", dtype=SYNC_KIND).alias("kind")
     )
     return pl.concat([conform(waits, "syncs"), conform(records, "syncs")])
 
@@ -90,17 +98,23 @@ def _sync_columns() -> list[pl.Expr]:
     ]
 
 
-def _with_kinds(syncs: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _with_kinds(syncs: pl.DataFrame, calls: Sequence[Part]) -> pl.DataFrame:
     """Add the column ``kind``."""
-    wanted = syncs["correlation"].drop_nulls().unique()
-    by_call = (
-        calls.lazy()
-        .filter(pl.col("correlation").is_in(wanted.implode()))
-        .select("process", "correlation", pl.col("family").cast(pl.String).cast(SYNC_KIND, strict=False).alias("by_call"))
-        .drop_nulls()
-        .unique(["process", "correlation"], keep="first", maintain_order=True)
-        .collect()
-    )
+    processes = set(syncs["process"].unique())
+    found = [
+        rows.lazy()
+        .filter(pl.col("family").is_in(SYNC_KIND.categories.implode()))
+        .select(
+            pl.lit(whole, dtype=pl.Int64).alias("process"),
+            "correlation",
+            pl.col("family").cast(pl.String).cast(SYNC_KIND).alias("by_call"),
+        )
+        for whole, rows in calls
+        if whole in processes
+    ]
+    nothing = syncs.head(0).select("process", "correlation", pl.lit(None, dtype=SYNC_KIND).alias("by_call"))
+    by_call = pl.concat([nothing, *pl.collect_all(found)])
+    by_call = by_call.unique(["process", "correlation"], keep="first", maintain_order=True)
     has_stream, has_event = pl.col("stream").is_not_null(), pl.col("event").is_not_null()
     by_ids = (
         pl.when(has_stream & has_event).then(pl.lit("stream_wait"))

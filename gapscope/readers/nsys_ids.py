@@ -7,7 +7,8 @@ reference, "Serialized Process and Thread Identifiers").
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,7 @@ _ONE_PROCESS = 1 << PID_BITS
 _PID_MASK = _ONE_PROCESS - 1
 _NO_ID_32 = 2**32 - 1
 _WIDEST_LOOKUP = 1 << 24
+_UNNAMED = "unnamed"
 
 
 def whole_process(global_id: str) -> pl.Expr:
@@ -75,16 +77,34 @@ def positions_of(ids: pl.Series, distinct: pl.Series) -> pl.Series:
     return found
 
 
-def spread(ids: pl.Series, distinct: pl.Series, values: pl.Series) -> pl.Series:
-    """Return ``values[i]`` where ``ids`` equals ``distinct[i]``; one look at each distinct id has made ``values``."""
-    return values.gather(positions_of(ids, distinct)).alias(ids.name)
+class Names:
+    """Names by string id, looked up once for each id; may be used from several threads.
 
+    An id that has no string is named by its number, so that a name is never null.
 
-def named(ids: pl.Series, strings: dict[int, str]) -> tuple[pl.Series, pl.Series, pl.Series]:
-    """Return names for a column of string ids: the column of names, the distinct ids and their names.
-
-    An id that has no string is named by its number, so that a name is never null where an id is there.
+    Args:
+        look_up: Returns the strings of some ids; ids without one are left out.
     """
-    distinct = ids.drop_nulls().unique().sort()
-    names = pl.Series("name", [strings.get(i, f"unnamed ({i})") for i in distinct], dtype=pl.String)
-    return spread(ids, distinct, names.cast(NAME)), distinct, names
+
+    def __init__(self, look_up: Callable[[pl.Series], dict[int, str]]) -> None:
+        self._look_up = look_up
+        self._known: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def distinct(self, ids: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Return the distinct names of a column of ids, and for each row its position among them."""
+        distinct = ids.drop_nulls().unique().sort()
+        with self._lock:
+            new = [i for i in distinct if i not in self._known]
+            if new:
+                strings = self._look_up(pl.Series(new, dtype=pl.Int64))
+                self._known.update((i, strings.get(i, f"unnamed ({i})")) for i in new)
+            names = pl.Series([self._known[i] for i in distinct], dtype=pl.String)
+        if ids.null_count():
+            names = names.append(pl.Series([_UNNAMED]))
+        return names, positions_of(ids, distinct).fill_null(len(distinct))
+
+    def column(self, ids: pl.Series) -> pl.Series:
+        """Return the names for a column of ids."""
+        names, positions = self.distinct(ids)
+        return names.cast(NAME).gather(positions)

@@ -19,7 +19,12 @@ KNOWN_MAJORS = (1, 2, 3)
 NEWEST_MINOR = 28
 """Newest minor version of schema 3 whose columns were checked (3.28, Nsight Systems 2026.4)."""
 
-EVENT_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS")
+EVENT_TABLES = (
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "NVTX_EVENTS",
+)
 FAR_NS = 10**17
 """Three years. No time since a session's start is further away; Unix times of this century are."""
 
@@ -104,7 +109,9 @@ def read_meta(tables: Tables) -> Meta:
     schema = export.get("EXPORT_SCHEMA_VERSION")
     if schema is None and "EXPORT_SCHEMA_VERSION_MAJOR" in export:
         schema = ".".join(export.get(f"EXPORT_SCHEMA_VERSION_{part}", "0") for part in ("MAJOR", "MINOR", "MICRO"))
-    meta = Meta(export, capture, tuple(dict.fromkeys(h for h in hosts if h)), starts[0] if len(starts) else None, schema)
+    meta = Meta(
+        export, capture, tuple(dict.fromkeys(h for h in hosts if h)), starts[0] if len(starts) else None, schema
+    )
     _check_schema(tables, meta)
     _check_export_options(tables, meta)
     return meta
@@ -173,10 +180,14 @@ def _first_time(tables: Tables) -> int | None:
     """Return the middle one of some recorded times, so that one damaged value does not decide."""
     for table in EVENT_TABLES:
         if "start" in tables.columns(table):
-            starts = tables.guard(table, lambda t=table: tables.raw.some(t, "start"), [])  # type: ignore[misc]
+            starts = _some(tables, table)
             if starts:
                 return sorted(starts)[len(starts) // 2]
     return None
+
+
+def _some(tables: Tables, table: str) -> list[int]:
+    return tables.guard(table, lambda: tables.raw.some(table, "start"), [])
 
 
 def note_diagnostics(tables: Tables) -> None:
@@ -199,5 +210,6 @@ def note_diagnostics(tables: Tables) -> None:
     rest = ordered[_MOST_DIAGNOSTICS:]
     if rest:
         number = sum(counts[k] for k in rest)
-        tables.note("nsys_diagnostic", "info", f"nsys gave {len(rest)} more kinds of warnings while recording", count=number)
-
+        tables.note(
+            "nsys_diagnostic", "info", f"nsys gave {len(rest)} more kinds of warnings while recording", count=number
+        )

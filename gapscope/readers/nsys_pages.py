@@ -9,7 +9,8 @@ the caller reads the table through SQLite, which also decides if the file is bro
 
 from __future__ import annotations
 
-import os
+import io
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 _INTERIOR, _LEAF = 0x05, 0x0D  # page types of a table b-tree
-_PIECE_BYTES = 32 << 20  # of leaf pages decoded at once
+_PIECE_BYTES = 8 << 20  # of leaf pages decoded at once
 _PADDING = 64  # bytes after the last page, so that a varint cut off there is not read past the buffer
 _DEEPEST = 20  # levels of a tree of 2**32 pages with two children each would be more, but no writer makes one
 
@@ -47,24 +48,49 @@ class PageFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY)
-        header = os.pread(self._fd, 100, 0)
+        self._path = path
+        self._local = threading.local()
+        self._files: list[io.FileIO] = []
+        header = self._file().read(100)
         if len(header) < 100:
-            os.close(self._fd)
+            self.close()
             raise NotPlainError("no header")
         size = int.from_bytes(header[16:18], "big")
         self.page_size = 65536 if size == 1 else size
         self.usable = self.page_size - header[20]
-        self.pages = os.fstat(self._fd).st_size // max(self.page_size, 1)
         if self.page_size < 512 or self.page_size & (self.page_size - 1) or self.usable < 480:
-            os.close(self._fd)
+            self.close()
             raise NotPlainError("bad page size")
+        self.pages = path.stat().st_size // self.page_size
 
     def __enter__(self) -> PageFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        for file in self._files:
+            file.close()
+
+    def _file(self) -> io.FileIO:
+        """Return this thread's own file, so that threads do not share a position."""
+        file: io.FileIO | None = getattr(self._local, "file", None)
+        if file is None:
+            file = self._local.file = io.FileIO(self._path)
+            self._files.append(file)
+        return file
+
+    def _read(self, page: int, into: memoryview) -> None:
+        """Read as many bytes as ``into`` holds from the start of a page on."""
+        file = self._file()
+        file.seek((page - 1) * self.page_size)
+        while into:
+            got = file.readinto(into)
+            if not got:
+                raise NotPlainError("the file is shorter than its tables")
+            into = into[got:]
 
     def decode(
         self, root: int, positions: Sequence[int], apply: Callable[[list[Ints], list[Bytes]], T], workers: int
@@ -74,7 +100,7 @@ class PageFile:
         Args:
             root: ``rootpage`` of the table in ``sqlite_schema``.
             positions: Positions of the wanted columns in the table.
-            apply: Gets, for each column, the values and a mask that is 1 where the value is null (the value is 0 there).
+            apply: Gets, for each column, the values and a mask that is 1 where the value is null.
             workers: Threads to use; decoding releases the interpreter lock.
 
         Raises:
@@ -94,38 +120,46 @@ class PageFile:
 
     def _piece(self, leaves: Ints, slots: Ints, width: int) -> tuple[Ints, Bytes]:
         size = self.page_size
-        buffer = np.empty(leaves.size * size + _PADDING, np.uint8)
-        buffer[-_PADDING:] = 0
-        view = memoryview(buffer)
+        buffer = self._buffer(leaves.size * size + _PADDING)
+        view = buffer.data
         start = 0
         for stop in [*(np.flatnonzero(np.diff(leaves) != 1) + 1).tolist(), leaves.size]:  # runs of neighbours on disk
-            got = os.preadv(self._fd, [view[start * size : stop * size]], (int(leaves[start]) - 1) * size)
-            if got != (stop - start) * size:
-                raise NotPlainError("the file is shorter than its tables")
+            self._read(int(leaves[start]), view[start * size : stop * size])
             start = stop
-        pages = buffer[:-_PADDING].reshape(-1, size)
+        pages = buffer[: leaves.size * size].reshape(-1, size)
         rows = int((pages[:, 3].astype(np.int64) * 256 + pages[:, 4]).sum())
-        values = np.zeros((width, rows), np.int64)
-        nulls = np.zeros((width, rows), np.uint8)
+        values = np.empty((width, rows), np.int64)
+        nulls = np.empty((width, rows), np.uint8)
         if _decode(buffer, leaves.size, size, self.usable, slots, values, nulls) != rows:
             raise NotPlainError("a record is not plain")
         return values, nulls
 
+    def _buffer(self, size: int) -> Bytes:
+        """Return this thread's buffer: fresh memory for each piece costs as much as decoding it."""
+        buffer: Bytes | None = getattr(self._local, "buffer", None)
+        if buffer is None or buffer.size < size:
+            buffer = self._local.buffer = np.zeros(size, np.uint8)
+        return buffer
+
     def _leaves(self, root: int) -> Ints:
         """Return the page numbers of the table's leaves in key order."""
-        level = np.array([root], np.int64)
+        level: Ints = np.array([root], np.int64)
         for _ in range(_DEEPEST):
             if level.min() < 1 or level.max() > self.pages or level.size > self.pages:
                 raise NotPlainError("a page number is out of range")
-            kind = os.pread(self._fd, 1, (int(level[0]) - 1) * self.page_size)
-            if kind == bytes([_LEAF]):
+            if self._page(int(level[0]))[0] == _LEAF:
                 return level
             level = np.concatenate([self._children(int(page)) for page in level])
         raise NotPlainError("the tree is too deep")
 
+    def _page(self, page: int) -> Bytes:
+        data = np.empty(self.page_size, np.uint8)
+        self._read(page, data.data)
+        return data
+
     def _children(self, page: int) -> Ints:
-        data = np.frombuffer(os.pread(self._fd, self.page_size, (page - 1) * self.page_size), np.uint8)
-        if data.size != self.page_size or data[0] != _INTERIOR:
+        data = self._page(page)
+        if data[0] != _INTERIOR:
             raise NotPlainError("a page is neither a leaf nor an interior page")
         count = int(data[3]) << 8 | int(data[4])
         if 12 + 2 * count > self.usable:
@@ -158,29 +192,30 @@ def _compiled(function: F) -> F:
 
 @_compiled
 def _varint(data: Bytes, at: int) -> tuple[int, int]:
-    value = np.int64(0)
+    """Return the variable-length integer at a position and the position after it."""
+    value = 0
     for _ in range(8):
-        byte = np.int64(data[at])
+        byte = int(data[at])
         at += 1
         value = value << 7 | byte & 0x7F
         if byte < 0x80:
             return value, at
-    return value << 8 | np.int64(data[at]), at + 1
+    return value << 8 | int(data[at]), at + 1
 
 
 @_compiled
-def _decode(data: Bytes, pages: int, page_size: int, usable: int, slots: Ints, values: Ints, nulls: Bytes) -> int:  # noqa: C901, PLR0912 - one loop for speed
+def _decode(data: Bytes, pages: int, page_size: int, usable: int, slots: Ints, values: Ints, nulls: Bytes) -> int:  # noqa: C901, PLR0911, PLR0912, PLR0917 - one loop for speed
     """Decode all records of some leaf pages; return the number of rows, or -1 if something is not plain."""
     row = 0
     for page in range(pages):
         base = page * page_size
         limit = base + usable
-        cells = np.int64(data[base + 3]) << 8 | np.int64(data[base + 4])
+        cells = int(data[base + 3]) << 8 | int(data[base + 4])
         if data[base] != 0x0D or 8 + 2 * cells > usable:
             return -1
         for cell in range(cells):
             pointer = base + 8 + 2 * cell
-            at = base + (np.int64(data[pointer]) << 8 | np.int64(data[pointer + 1]))
+            at = base + (int(data[pointer]) << 8 | int(data[pointer + 1]))
             if at >= limit:
                 return -1
             payload, at = _varint(data, at)
@@ -194,9 +229,9 @@ def _decode(data: Bytes, pages: int, page_size: int, usable: int, slots: Ints, v
             if header < 1 or value_at > end:
                 return -1
             for column in range(slots.size):
-                serial = np.int64(0)  # a record may be shorter than the table: columns added later are null
+                serial = 0  # a record may be shorter than the table: columns added later are null
                 if serial_at < header_end:
-                    serial = np.int64(data[serial_at])
+                    serial = int(data[serial_at])
                     serial_at += 1
                     if serial >= 0x80:
                         serial, serial_at = _varint(data, serial_at - 1)
@@ -210,17 +245,18 @@ def _decode(data: Bytes, pages: int, page_size: int, usable: int, slots: Ints, v
                     return -1
                 slot = slots[column]
                 if slot >= 0:
-                    if serial == 0:
-                        nulls[slot, row] = 1
-                    elif serial <= 6:
-                        value = np.int64(np.int8(data[value_at]))
+                    value = 0
+                    if 1 <= serial <= 6:
+                        value = int(data[value_at])
+                        value -= (value & 0x80) << 1  # the first byte has the sign
                         for k in range(1, width):
-                            value = value << 8 | np.int64(data[value_at + k])
-                        values[slot, row] = value
+                            value = value << 8 | int(data[value_at + k])
                     elif serial == 9:
-                        values[slot, row] = 1
-                    elif serial != 8:  # 8 is the integer 0; the others are no integers
+                        value = 1
+                    elif serial not in (0, 8):  # null and the integer 0; the others are no integers
                         return -1
+                    values[slot, row] = value
+                    nulls[slot, row] = serial == 0
                 value_at += width
             row += 1
     return row

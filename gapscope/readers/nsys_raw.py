@@ -28,21 +28,31 @@ class DamagedTableError(Exception):
     """
 
 
+PAYLOAD = "payload"
+WHOLE_PAYLOADS = ("int64Value", "uint64Value", "int32Value", "uint32Value")
+REAL_PAYLOADS = ("doubleValue", "floatValue")
+"""Columns of NVTX_EVENTS, at most one of them not null; unsigned values beyond 63 bits wrap, as SQLite stores them."""
+
+
 @dataclass(frozen=True, slots=True)
 class RangeChoice:
     """Which rows of NVTX_EVENTS to load: those of the event types that fit any of the other fields.
 
+    Columns that the other fields need must exist.
+
     Attributes:
         event_types: Values of ``eventType``.
-        prefixes: Starts of the text, case-sensitive.
-        text_ids: Values of ``textId``.
+        prefixes: Starts of ``text``, case-sensitive.
+        registered_prefixes: Starts of the registered string that ``textId`` names, case-sensitive.
         domains: Pairs of process (global id without its thread part) and ``domainId``.
+        everything: All rows of the event types.
     """
 
     event_types: tuple[int, ...]
     prefixes: tuple[str, ...] = ()
-    text_ids: tuple[int, ...] = ()
+    registered_prefixes: tuple[str, ...] = ()
     domains: tuple[tuple[int, int], ...] = ()
+    everything: bool = False
 
 
 class RawTables(Protocol):
@@ -73,7 +83,10 @@ class RawTables(Protocol):
         ...
 
     def ranges(self, columns: Columns, choice: RangeChoice) -> pl.DataFrame:
-        """Return some columns of the chosen rows of NVTX_EVENTS."""
+        """Return some columns of the chosen rows of NVTX_EVENTS, and a column `PAYLOAD`.
+
+        The payload is the first integer of `WHOLE_PAYLOADS` and `REAL_PAYLOADS`; null if there is none.
+        """
         ...
 
     def count_ranges(self, event_types: tuple[int, ...]) -> int:
@@ -84,8 +97,8 @@ class RawTables(Protocol):
         """Return columns ``id`` and ``value`` of StringIds for some ids; ids that it lacks are left out."""
         ...
 
-    def string_ids(self, prefixes: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the ids of strings that start with one of ``prefixes``."""
+    def has_strings(self, prefixes: tuple[str, ...]) -> bool:
+        """Tell if a string of StringIds starts with one of ``prefixes``; reads all of them, so damage shows here."""
         ...
 
 
@@ -130,8 +143,10 @@ class Tables:
         if not there:
             return empty
         self.expect(table, expected)
-        frame = self.guard(table, lambda: self.raw.read(table, {c: t for c, t in columns.items() if c in there}), empty)
-        return with_columns(frame, columns)
+        wanted = {c: t for c, t in columns.items() if c in there}
+        if not wanted:
+            return empty
+        return with_columns(self.guard(table, lambda: self.raw.read(table, wanted), empty), columns)
 
     def pieces(
         self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T], expected: Sequence[str] = ()
@@ -176,5 +191,6 @@ class Tables:
 def with_columns(frame: pl.DataFrame, columns: Columns) -> pl.DataFrame:
     """Return ``frame`` with exactly ``columns``, null where it lacks one."""
     return frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items()
+        pl.col(name) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in columns.items()
     )

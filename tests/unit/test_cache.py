@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from gapscope import cache
@@ -27,11 +29,16 @@ def tables():
     r = Recording("a", pid=5, dropped={"damaged": 2})
     r.mark("submit src=0 dst=1 seq=1", 0, 10)
     r.kernel(2, 3, 9)
-    return r.tables()
+    windows = pl.DataFrame({"process": [5], "window_start_ns": [0], "window_end_ns": [10], "n_ops": [1]})
+    return replace(r.tables(), windows=windows)
 
 
 def equal(one, two):
-    return one.info == two.info and all(one.tables[t].collect().equals(two.tables[t].collect()) for t in READER_TABLES)
+    return (
+        one.info == two.info
+        and one.windows.equals(two.windows)
+        and all(one.tables[t].collect().equals(two.tables[t].collect()) for t in READER_TABLES)
+    )
 
 
 def test_what_is_kept_comes_back(tmp_path):
@@ -48,7 +55,7 @@ def test_another_reader_version_is_another_entry(tmp_path):
     assert cache.entry_path(tmp_path, "d", AReader()) != cache.entry_path(tmp_path, "d", newer)
 
 
-@pytest.mark.parametrize("broken", ["ops.parquet", "source.json", "calls.parquet"])
+@pytest.mark.parametrize("broken", ["ops.parquet", "source.json", "calls.parquet", "windows.parquet"])
 @pytest.mark.parametrize("how", ["cut", "gone"])
 def test_a_broken_entry_is_removed(tmp_path, broken, how):
     entry = cache.entry_path(tmp_path, "digest", AReader())

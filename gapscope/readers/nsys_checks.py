@@ -1,0 +1,186 @@
+"""What is missing from an Nsight Systems export: not traced, not recorded, or lost.
+
+Missing records are said, never taken for zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from gapscope.readers.nsys_export import KEPT_TABLES
+from gapscope.readers.nsys_meta import Meta
+from gapscope.readers.nsys_ops import GRAPH_TRACE
+from gapscope.readers.nsys_ranges import NVTX
+from gapscope.readers.nsys_raw import Tables
+from gapscope.readers.nsys_reading import NO_PROCESS, Counts, Reading
+
+_FEW = 0.01  # share of launches without a record that the edges of a capture explain
+_WIDEST_LOOKUP = 1 << 28
+
+
+def note_gaps_in_record(reading: Reading, meta: Meta, frames: Mapping[str, pl.DataFrame]) -> None:
+    """Add findings on what the export lacks, and on rows that could not be used as they were."""
+    tables, counts, foreign = reading.tables, reading.counts, reading.counts.foreign
+    filtered = meta.export.get("EXPORT_PARAM_TABLES_TO_EXPORT", "")
+    if filtered.replace(",", " ") not in ("", KEPT_TABLES.replace(",", " ")):
+        message = f"the export was limited to some tables (--tables={filtered})"
+        tables.note("partial_export", "warning", message, "What is missing may be in the report.")
+    _note_counts(tables, counts)
+    ops, calls, ranges = frames["ops"], frames["calls"], frames["ranges"].filter(pl.col("kind") != "overhead")
+    if not (ops.height or calls.height or ranges.height or frames["syncs"].height or foreign):
+        tables.note(
+            "no_events",
+            "warning",
+            "the export is valid but holds no CUDA and no NVTX event",
+            "The capture range was probably never started (cudaProfilerStart, or the NVTX range that --capture-range "
+            "names), or the processes that were recorded do no GPU work.",
+        )
+        return
+    _note_untraced(tables, meta, frames, foreign)
+    _note_graphs(tables, ops)
+    _note_lost_launches(tables, ops, calls)
+    _note_silent_processes(tables, ops, calls, ranges)
+    if NO_PROCESS in frames["processes"]["process"]:
+        tables.note(
+            "unknown_process",
+            "warning",
+            "some rows do not name their process; they stand under process 0",
+            "Ranks that share this file cannot be told apart for these rows.",
+        )
+
+
+def _note_counts(tables: Tables, counts: Counts) -> None:
+    if counts.untimed:
+        message = f"{counts.untimed} GPU operations were recorded without a time; they count as existing, untimed"
+        tables.note("untimed_ops", "warning", message, count=counts.untimed)
+    if counts.impossible:
+        message = f"{counts.impossible} records have impossible times (an end before the start, or out of range)"
+        tables.note("impossible_times", "warning", message, "Their times count as not recorded.", counts.impossible)
+    if counts.damaged:
+        message = f"{counts.damaged} records have no usable start and were left out"
+        tables.note("damaged_records", "warning", message, "The file may be damaged.", counts.damaged)
+
+
+def _note_untraced(tables: Tables, meta: Meta, frames: Mapping[str, pl.DataFrame], foreign: int) -> None:
+    if frames["ops"].is_empty():
+        hint = "Record with `nsys profile -t cuda,nvtx`."
+        if frames["calls"].height or meta.cuda_traced:
+            message = "CUDA was traced, but no GPU operation was recorded"
+            hint = (
+                "Check the findings `nsys_diagnostic`, and that the capture lasted until the work had run on the GPU."
+            )
+            tables.note("no_gpu_operations", "warning", message, hint)
+        elif meta.cuda_traced is False:
+            tables.note("gpu_not_traced", "warning", "CUDA was not traced: what the GPU did is not recorded", hint)
+        else:
+            message = "the export has no GPU operations and does not say whether CUDA was traced"
+            tables.note("gpu_activity_unknown", "warning", message, hint)
+    if not (frames["ranges"]["kind"] != "overhead").any() and NVTX not in tables.damaged:
+        if foreign:
+            message = f"none of the {foreign} NVTX ranges is a gapscope mark or of a library that gapscope knows"
+            tables.note("only_foreign_ranges", "info", message, count=foreign)
+        elif meta.nvtx_traced is False:
+            message = "NVTX was not traced: marks are not recorded"
+            tables.note("nvtx_not_traced", "warning", message, "Record with `nsys profile -t cuda,nvtx`.")
+        else:
+            message = (
+                "NVTX was traced, but no range was recorded" if meta.nvtx_traced else "the export has no NVTX ranges"
+            )
+            tables.note("no_nvtx_ranges", "info", message, "Without marks, handoffs are found by communication only.")
+
+
+def _note_graphs(tables: Tables, ops: pl.DataFrame) -> None:
+    replays = int((ops["kind"] == "graph").sum())
+    if replays:
+        tables.note(
+            "graph_level_tracing",
+            "info",
+            f"{replays} replays of CUDA graphs are recorded as one block each; the kernels inside are not visible",
+            "Record with `--cuda-graph-trace=node` to see them (it costs more).",
+            replays,
+        )
+
+
+def _note_lost_launches(tables: Tables, ops: pl.DataFrame, calls: pl.DataFrame) -> None:
+    """Count calls that launch kernels or graphs and have no GPU record with their correlation id.
+
+    Copies and fills are left out: some of them leave no record by nature (host to host, prefetches, empty ones).
+    """
+    if ops.is_empty() and not tables.has(GRAPH_TRACE):
+        launches = calls.filter(pl.col("family") == "graph_launch")
+        if launches.height:
+            _note_graph_work(tables, launches.height)
+        return  # no GPU operations at all: said already
+    launches = calls.filter(pl.col("family").is_in(["launch", "graph_launch"])).select(
+        "process", "correlation", "family"
+    )
+    lost = launches.filter(~_recorded(launches, ops))
+    if not tables.has(GRAPH_TRACE):
+        graphs = lost.filter(pl.col("family") == "graph_launch").height
+        if graphs:
+            _note_graph_work(tables, graphs)
+            lost = lost.filter(pl.col("family") != "graph_launch")
+    sizes = dict(launches.group_by("process").len().iter_rows())
+    for process, number in sorted(lost.group_by("process").len().iter_rows()):
+        few = number <= _FEW * sizes[process]
+        tables.note(
+            "launches_without_device_record",
+            "info" if few else "warning",
+            f"{number} of {sizes[process]} launch calls of process {process} have no GPU record",
+            "At the edges of a capture this is normal; otherwise records were lost.",
+            number,
+        )
+
+
+def _note_graph_work(tables: Tables, number: int) -> None:
+    tables.note(
+        "graph_work_not_captured",
+        "warning",
+        f"device work of {number} graph launches was not captured",
+        "The GPU was not idle there. Record with `--cuda-graph-trace=node` or `=graph`.",
+        number,
+    )
+
+
+def _recorded(launches: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+    """Tell for each launch if an operation has its process and correlation id."""
+    highest = launches["correlation"].max()
+    out = np.ones(launches.height, bool)
+    if not isinstance(highest, int):
+        return pl.Series(out)
+    if highest >= _WIDEST_LOOKUP:
+        known = ops.select("process", "correlation", known=True).unique()
+        return launches.join(known, on=["process", "correlation"], how="left", maintain_order="left")[
+            "known"
+        ].fill_null(False)
+    calls_of, correlations = launches["process"].to_numpy(), launches["correlation"].fill_null(0).to_numpy()
+    for process in launches["process"].unique():
+        seen = np.zeros(highest + 1, bool)
+        ids = (
+            ops.lazy()
+            .filter(pl.col("process") == process)
+            .select(pl.col("correlation").drop_nulls())
+            .collect()
+            .to_series()
+        )
+        seen[ids.filter(ids <= highest).to_numpy()] = True
+        mine = calls_of == process
+        out[mine] = seen[correlations[mine]]
+    return pl.Series(out) | launches["correlation"].is_null()
+
+
+def _note_silent_processes(tables: Tables, ops: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> None:
+    marked = set(ranges.filter(pl.col("name").str.starts_with("gapscope"))["process"].unique())
+    active = set(ops["process"].unique()) | set(calls["process"].unique())
+    if not active:
+        return
+    for process in sorted(marked - active):
+        tables.note(
+            "process_without_gpu_activity",
+            "warning",
+            f"process {process} has gapscope marks but no CUDA activity, although CUDA was recorded for others",
+            "Its handoffs have no GPU times. If the process uses a GPU, check that nsys followed it.",
+        )

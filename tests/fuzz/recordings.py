@@ -1,0 +1,225 @@
+"""The small real recordings, what the product makes of them, and what a damaged copy may give instead.
+
+The rules, which every test of this folder asks for through `check_rows` and `check_handoffs`:
+
+1. Reading gives tables or an `InputError`, never another exception and never a warning.
+2. Every row of a damaged file is a row of the whole file. Only the fields in `MAY_BE_LOST`, which other records
+   complete, may be null where the whole file has a value.
+3. Rows that are missing are said: the file is marked as truncated, counts damaged records, or has a finding.
+4. Each of the six times of a handoff is the whole file's or null; `complete` is only a handoff that has all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from gapscope.analysis import Analysis, analyze
+from gapscope.errors import InputError
+from gapscope.load import assemble
+from gapscope.readers import ReadOptions, find_reader
+from gapscope.readers.base import SourceTables, no_progress
+from gapscope.schema import EVENTS, READER_TABLES, reader_dtypes
+
+DATA = Path(__file__).parents[1] / "data"
+TIMES = tuple(f"{event}_ns" for event in EVENTS)
+
+RUNS = (
+    ("mailbox_graph_nsys.sqlite.gz",),
+    ("mailbox_graph_torch_rank0.json.gz", "mailbox_graph_torch_rank1.json.gz"),
+    ("mailbox_mixed_rank0.sqlite.gz", "mailbox_mixed_rank1.json.gz"),
+    ("mailbox_both.sqlite.gz", "mailbox_both_rank0.json.gz", "mailbox_both_rank1.json.gz"),
+    ("gloo_none_torch_rank0.json.gz", "gloo_none_torch_rank1.json.gz"),
+    ("two-gpus/copy_engine_none_torch_rank0.json.gz", "two-gpus/copy_engine_none_torch_rank1.json.gz"),
+    ("two-gpus/nccl_none_torch_rank0.json.gz", "two-gpus/nccl_none_torch_rank1.json.gz"),
+)
+"""Files of the same recording; each run is analyzed with one of its files damaged."""
+
+FILES = tuple(name for run in RUNS for name in run)
+JSON_FILES = tuple(name for name in FILES if ".json" in name)
+SQLITE_FILES = tuple(name for name in FILES if ".sqlite" in name)
+
+MAY_BE_LOST = {
+    # The event and stream of an event record are known from a wait that names it, the kind of a wait from its call.
+    "syncs": {"device", "context", "stream", "event", "kind"},
+    # Names and ranks stand in records of their own.
+    "threads": {"name", "autograd"},
+    "processes": {"pid", "label", "file_rank"},
+    "ranges": {"domain"},
+}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An undamaged file: its tables as counted rows, and the handoffs of its run by name."""
+
+    source: SourceTables
+    rows: dict[str, Counter]
+    others: tuple[SourceTables, ...]
+    handoffs: dict[str, dict[str, object]]
+
+
+def read(path: Path) -> SourceTables:
+    """Read one file without anything that would hide a foreign exception."""
+    return find_reader(path).read(path, ReadOptions(), no_progress)
+
+
+def read_or_refuse(path: Path) -> SourceTables | InputError:
+    """Read one file; return the error of a file that cannot be used."""
+    try:
+        return read(path)
+    except InputError as error:
+        assert error.found, "an error has to say what was found"
+        return error
+
+
+def rows_of(source: SourceTables) -> dict[str, Counter]:
+    """Return each table as counted rows."""
+    return {name: Counter(frame.collect().rows()) for name, frame in source.tables.items()}
+
+
+def handoffs_of(analysis: Analysis) -> dict[str, dict[str, object]]:
+    """Return times and status of the handoffs by their ids."""
+    table = analysis.handoffs.select("handoff_id", "status", *TIMES)
+    return {row.pop("handoff_id"): row for row in table.to_dicts()}
+
+
+def analyzed(source: SourceTables, others: tuple[SourceTables, ...] = ()) -> Analysis:
+    """Analyze one file beside the others of its run."""
+    return analyze(assemble(sorted((source, *others), key=lambda s: s.info.path)))
+
+
+@functools.cache
+def whole(name: str) -> Whole:
+    """Return what an undamaged file of `FILES` gives."""
+    run = next(run for run in RUNS if name in run)
+    sources = {other: _source(other) for other in run}
+    others = tuple(source for other, source in sources.items() if other != name)
+    return whole_of(sources[name], others)
+
+
+def whole_of(source: SourceTables, others: tuple[SourceTables, ...] = ()) -> Whole:
+    """Return what an undamaged file gives."""
+    return Whole(source, rows_of(source), others, handoffs_of(analyzed(source, others)))
+
+
+@functools.cache
+def _source(name: str) -> SourceTables:
+    return read(DATA / name)
+
+
+@functools.cache
+def content(name: str) -> bytes:
+    """Return the decompressed bytes of a file of `FILES`."""
+    return gzip.decompress((DATA / name).read_bytes())
+
+
+@functools.cache
+def events(name: str) -> tuple[tuple[int, int], ...]:
+    """Return where the events of a JSON file begin and end."""
+    return event_spans(content(name))
+
+
+def event_spans(raw: bytes) -> tuple[tuple[int, int], ...]:
+    """Return where the elements of ``traceEvents`` begin and end, found with Python's own decoder."""
+    text = raw.decode("latin-1")  # one character a byte
+    decoder = json.JSONDecoder()
+    at = re.search(r'"traceEvents"\s*:\s*\[', text).end()
+    spans = []
+    while True:
+        at = re.compile(r"[\s,]*").match(text, at).end()
+        if text[at] == "]":
+            return tuple(spans)
+        _, end = decoder.raw_decode(text, at)
+        spans.append((at, end))
+        at = end
+
+
+def check_rows(undamaged: Whole, source: SourceTables) -> dict[str, int]:
+    """Ask for rule 2; return how many rows of each table are missing."""
+    missing = {}
+    shift = _shift(undamaged.source, source)
+    for name, counted in rows_of(source).items():
+        moved = _moved(counted, name, shift)
+        invented = moved - undamaged.rows[name]
+        absent = undamaged.rows[name] - moved
+        if invented:
+            _check_degraded(name, invented, absent)
+        missing[name] = absent.total()
+    return {name: count for name, count in missing.items() if count}
+
+
+def _shift(undamaged: SourceTables, source: SourceTables) -> int:
+    """Return what to add to the times of a file that has lost the zero of its clock, and says so."""
+    if undamaged.info.clock == "relative" or source.info.clock == "unix":
+        return 0
+    assert {"relative_clock", "no_absolute_time"} & codes(source)
+    first = undamaged.tables["ranges"].collect()["start_ns"].min()
+    return first - source.tables["ranges"].collect()["start_ns"].min()
+
+
+def _moved(rows: Counter, table: str, shift: int) -> Counter:
+    if not shift:
+        return rows
+    times = [k for k, column in enumerate(reader_dtypes(table)) if column in ("start_ns", "end_ns")]
+    moved = Counter()
+    for row, count in rows.items():
+        fields = list(row)
+        for k in times:
+            fields[k] = None if fields[k] is None else fields[k] + shift
+        moved[tuple(fields)] += count
+    return moved
+
+
+def _check_degraded(table: str, invented: Counter, absent: Counter) -> None:
+    """Ask that each row that the whole file lacks is one of its rows with fields lost that may be; take those out."""
+    columns = list(reader_dtypes(table))
+    may = [column in MAY_BE_LOST.get(table, ()) for column in columns]
+    for row in invented.elements():
+        fits = [
+            other
+            for other in absent
+            if all(a == b or (lost and a in (None, False)) for a, b, lost in zip(row, other, may, strict=True))
+        ]
+        assert fits, f"{table}: not in the whole file: {dict(zip(columns, row, strict=True))}"
+        absent[fits[0]] -= 1
+        absent += Counter()
+
+
+def codes(source: SourceTables) -> set[str]:
+    """Return the codes of the findings."""
+    return {finding.code for finding in source.findings}
+
+
+def told(undamaged: SourceTables, source: SourceTables) -> bool:
+    """Tell if the file says that something of it is lost."""
+    new = codes(source) - codes(undamaged)
+    return bool(source.info.truncated or source.info.dropped.get("damaged") or new)
+
+
+def check_handoffs(undamaged: Whole, source: SourceTables) -> dict[str, set[str]]:
+    """Ask for rule 4; return which handoffs have lost which times."""
+    analysis = analyzed(source, undamaged.others)
+    assert analysis.summary["handoffs"]["total"] == analysis.handoffs.height
+    found = handoffs_of(analysis)
+    invented = found.keys() - undamaged.handoffs.keys()
+    assert not invented, f"handoffs that the whole recording lacks: {invented}"
+    shift = _shift(undamaged.source, source)
+    lost = {}
+    for name, right in undamaged.handoffs.items():
+        row = found.get(name, dict.fromkeys(TIMES) | {"status": "absent"})
+        gone = {time for time in TIMES if right[time] is not None and row[time] is None}
+        wrong = {t: (row[t], right[t]) for t in TIMES if row[t] not in (None, right[t], (right[t] or 0) - shift)}
+        assert not wrong, f"{name}: other times than in the whole recording: {wrong}"
+        if gone:
+            assert row["status"] != "complete", f"{name} lacks {gone} and is called complete"
+            lost[name] = gone
+    return lost
+
+
+assert set(READER_TABLES) >= set(MAY_BE_LOST)
