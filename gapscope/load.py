@@ -290,6 +290,7 @@ def _sources(files: Sequence[SourceTables], processes: pl.DataFrame) -> pl.DataF
             "cpu_only": f.info.cpu_only,
             "gpu_traced": f.info.gpu_traced,
             "truncated": f.info.truncated,
+            "calls_in_order": f.info.calls_in_order,
             "events": f.info.events,
             "dropped": json.dumps(dict(f.info.dropped), sort_keys=True),
         }

@@ -273,6 +273,7 @@ SOURCES: Table = {
     "cpu_only": Column(pl.Boolean(), "The file says that the job had no GPU."),
     "gpu_traced": Column(pl.Boolean(), "GPU activity was asked for; null if the file does not tell."),
     "truncated": Column(pl.Boolean(), "The file ends before its own end."),
+    "calls_in_order": Column(pl.Boolean(), "The API calls of each thread stand in the file in order of time."),
     "events": Column(pl.Int64(), "Records seen, kept or not."),
     "dropped": Column(pl.String(), "Records lost or left out, a JSON object from reason to count."),
 }

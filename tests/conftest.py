@@ -56,7 +56,8 @@ def pytest_collection_modifyitems(items):
 def pytest_terminal_summary(terminalreporter):
     skipped = [r for r in terminalreporter.stats.get("skipped", []) if "nsys" in r.keywords]
     if skipped:
-        terminalreporter.write_sep("!", f"{len(skipped)} tests with a real nsys were SKIPPED", red=True, bold=True)
+        text = f"tests that need a real nsys and were SKIPPED: {len(skipped)}"
+        terminalreporter.write_sep("!", text, red=True, bold=True)
 
 
 def nsys_program():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -33,8 +34,12 @@ def _root(version: bool = typer.Option(False, "--version", "-V", help="Print the
 
 def main() -> None:
     """Run the command line; errors of gapscope become one message on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign gets a question mark, not a traceback
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except GapscopeError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"gapscope: {error}", markup=False)
+        console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+        console.print(f"gapscope: {error}", markup=False)
         sys.exit(EXIT_UNREADABLE if isinstance(error, InputError) else EXIT_USAGE)

@@ -130,9 +130,9 @@ def _print(analysis: Analysis, fmt: Format, verbose: bool) -> None:
     elif fmt is Format.csv:
         typer.echo(analysis.handoffs.with_columns(pl.selectors.categorical().cast(pl.String)).write_csv(), nl=False)
     else:
-        console = Console(highlight=False)
+        console = Console(highlight=False, emoji=False)
         if not console.is_terminal:
-            console = Console(highlight=False, width=_PIPE_WIDTH)
+            console = Console(highlight=False, emoji=False, width=_PIPE_WIDTH)
         console.print(render_text(analysis.summary, analysis.findings, verbose))
 
 

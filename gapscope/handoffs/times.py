@@ -130,10 +130,10 @@ def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
 def _cut_lanes(trace: Trace) -> pl.DataFrame:
     """Return ``source, process, thread, cut_ns`` of truncated files: the last call that is there on each thread.
 
-    Tools write the calls of a thread in order of time (checked: else the thread gets no ``cut_ns``, and none of
-    its marks is trusted), so all calls before the last one are there.
+    Tools write the calls of a thread in order of time, so all calls before the last one are there. A file in which
+    they do not stand in order gets no ``cut_ns``, and none of its marks is trusted.
     """
-    cut = trace.sources.filter("truncated").select("source")
+    cut = trace.sources.filter(pl.col("truncated") & pl.col("calls_in_order")).select("source")
     calls = trace.scan("calls").join(cut.lazy(), on="source", how="semi")
     return calls.group_by(_LANE).agg(cut_ns=pl.col("start_ns").max()).collect()
 

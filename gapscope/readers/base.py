@@ -49,6 +49,8 @@ class SourceInfo:
         cpu_only: True only if the file says that the job had no GPU to record.
         gpu_traced: False if the file shows that GPU activity was not asked for, None if it does not tell.
         truncated: True if the file ends before its own end.
+        calls_in_order: False if the API calls of some thread do not stand in the file in order of time. Of a truncated
+            file, nothing then tells which calls are missing.
         events: Number of records seen, kept or not.
         dropped: Records that were lost or left out, by reason, e.g. ``{"damaged": 1, "foreign_ranges": 7000}``.
             ``damaged`` counts records lost to broken content.
@@ -66,6 +68,7 @@ class SourceInfo:
     cpu_only: bool = False
     gpu_traced: bool | None = None
     truncated: bool = False
+    calls_in_order: bool = True
     events: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
 

@@ -698,8 +698,8 @@ def _starts_event(buf: Bytes, i: int, n: int) -> bool:
 def _ends_list(buf: Bytes, i: int, n: int, final: bool, spec: Spec) -> int:
     """Tell if the bracket at ``i`` ends the list of events: 2 surely, 1 if it stands between events, 0 not.
 
-    -1 if more bytes are needed to tell. Lists within events end in the same bracket; sure is what has a known key
-    behind it or an event's brace before it.
+    -1 if more bytes are needed to tell. Lists within events end in the same bracket; sure is one before a key that is
+    known to follow events, and one between the last two braces of a file.
     """
     before = i - 1
     while before >= 0 and _byte(buf, before) <= _SPACE:
@@ -719,7 +719,7 @@ def _ends_list(buf: Bytes, i: int, n: int, final: bool, spec: Spec) -> int:
                 if _same(buf, after + 1, spec.text, start, length):
                     return 2
         if _byte(buf, after) == _QUOTE:
-            return yes
+            return 1
     if after < n and _byte(buf, after) == _CLOSE:
         after = following
     c = _byte(buf, after)

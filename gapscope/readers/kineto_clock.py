@@ -40,7 +40,7 @@ def base_time(value: object) -> int | None:
     >>> base_time(1790857026000000000), base_time("1790857026000000000"), base_time(0), base_time(None)
     (1790857026000000000, 1790857026000000000, None, None)
     """
-    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,19}\s*", value):
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,19}\s*", value):
         value = int(value)
     return value if isinstance(value, int) and value in _BASES else None
 

@@ -31,6 +31,7 @@ _OPS = (
     ("gather", r"gather\w*"),
     ("scatter", r"scatter\w*"),
 )
+_MOST_ELEMENTS = 2**58  # more do not fit into an Int64 as bytes
 WAIT = "wait"
 """Name of a record that is no operation: it only waits for one."""
 
@@ -75,14 +76,18 @@ def comms_of(frame: pl.DataFrame, texts: pl.Series, on_host: bool) -> pl.DataFra
     item = pl.col("dtype").replace_strict(of_type, default=None, return_dtype=pl.Int64)
     named = pl.when(op == "send").then("dst_rank").when(op == "recv").then("src_rank")
     peer = pl.coalesce(named, pl.when(op.is_in(["send", "recv"])).then("peer_rank")) if on_host else pl.coalesce(named)
-    return frame.with_columns(
-        op=op,
-        size_bytes=moved * item,
-        peer=pl.when(peer >= 0).then(peer),
-        correlation=pl.lit(None, dtype=pl.Int64) if on_host else pl.col("correlation"),
-        external_id=pl.col("external"),
-        **{name: _text(frame[name], texts) for name in ("group", "group_ranks", "dtype")},
-    ).filter(pl.col("op") != WAIT).with_columns(pl.col("op").cast(COMM_OP))
+    return (
+        frame.with_columns(
+            op=op,
+            size_bytes=pl.when(moved.is_between(0, _MOST_ELEMENTS)).then(moved) * item,
+            peer=pl.when(peer >= 0).then(peer),
+            correlation=pl.lit(None, dtype=pl.Int64) if on_host else pl.col("correlation"),
+            external_id=pl.col("external"),
+            **{name: _text(frame[name], texts) for name in ("group", "group_ranks", "dtype")},
+        )
+        .filter(pl.col("op") != WAIT)
+        .with_columns(pl.col("op").cast(COMM_OP))
+    )
 
 
 def _of_each(column: pl.Series, texts: pl.Series, function: Callable[[str], _Value]) -> Mapping[int, _Value]:

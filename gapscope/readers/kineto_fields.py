@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from gapscope.readers.json_events import FIRST_ARG, INT, META_GROUP, NULL, TEXT, Spec
+from gapscope.readers.json_events import FIRST_ARG, INT, META_GROUP, TEXT, Spec
 
 
 class Row(IntEnum):
@@ -65,7 +65,7 @@ class Arg(IntEnum):
 
 COLUMNS = FIRST_ARG + len(Arg)
 
-_ARGS = (
+ARGS = (
     ("External id", Arg.EXTERNAL, INT),
     ("external id", Arg.EXTERNAL, INT),
     ("correlation", Arg.CORRELATION, INT),
@@ -175,8 +175,8 @@ def spec() -> Spec:
         text.extend(word.encode())
         return start, len(word)
 
-    slots = {column: slot for slot, column in enumerate((c for _, c, kind in _ARGS if kind == TEXT), start=3)}
-    args = sorted(_ARGS, key=lambda arg: len(arg[0]))
+    slots = {column: slot for slot, column in enumerate((c for _, c, kind in ARGS if kind == TEXT), start=3)}
+    args = sorted(ARGS, key=lambda arg: len(arg[0]))
     keys = [(*add(word), column, kind, slots.get(column, 0)) for word, column, kind in args]
     lengths = np.array([len(word) for word, _, _ in args])
     table = {
@@ -188,8 +188,3 @@ def spec() -> Spec:
     }
     arrays = {name: np.array(value, dtype=np.int64) for name, value in table.items()}
     return Spec(text=np.array(text, dtype=np.uint8), distinct=int(Row.AUTOGRAD), **arrays)
-
-
-def known(column: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Tell where a column has a value."""
-    return column != NULL

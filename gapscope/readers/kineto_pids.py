@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from gapscope import schema
 from gapscope.readers.kineto_fields import Row
 from gapscope.readers.kineto_rows import TEXT_KEY
+from gapscope.schema import conform
 
 # What mergers of traces write: "[TP00-PP01] 83" (SGLang), "rank0: 83", ...
 _BRACKETS = re.compile(r"(\[[^\]]*\])\s*(.*)", re.DOTALL)
-_WORDS = re.compile(r"(.*?\S)(?:\s+|\s*[:/_-]\s*)(-?\d+)", re.DOTALL)
+_WORDS = re.compile(r"(.*?\S)(?:\s+|\s*[:/_-]\s*)(-?[0-9]{1,18})", re.DOTALL)
 _GPU_STREAM = re.compile(r"\s*stream\s+\d+\s*", re.IGNORECASE)
 _AUTOGRAD = "pt_autograd"
 _SHARED_CORRELATIONS = 0.25  # a process whose calls share more of their ids than this is two ranks in one
@@ -63,7 +63,7 @@ def parse_pid(text: str) -> Pid:
     """
     text = text.strip()
     if match := _BRACKETS.fullmatch(text):
-        return Pid(match[1], int(match[2]) if re.fullmatch(r"-?\d+", match[2]) else None)
+        return Pid(match[1], int(match[2]) if re.fullmatch(r"-?[0-9]{1,18}", match[2]) else None)
     if match := _WORDS.fullmatch(text):
         return Pid(match[1], int(match[2]))
     return Pid(text or None, None)
@@ -187,7 +187,7 @@ def _table(
     for key, process in sorted(hosts.items(), key=lambda item: (item[1], item[0])):
         rows[process] = (process, pids[key].number, pids[key].label or names.get(key) or None, rank_of.get(process))
     types = {"process": pl.Int64, "pid": pl.Int64, "label": pl.String, "file_rank": pl.Int32}
-    return schema.conform(pl.DataFrame(list(rows.values()), schema=types, orient="row"), "processes")
+    return conform(pl.DataFrame(list(rows.values()), schema=types, orient="row"), "processes")
 
 
 def find_threads(
@@ -217,4 +217,4 @@ def find_threads(
         schema={"process": pl.Int64, "thread": pl.Int64, "name": pl.String, "autograd": pl.Boolean},
         orient="row",
     )
-    return schema.conform(table, "threads"), own
+    return conform(table, "threads"), own

@@ -71,7 +71,7 @@ class RowStore:
     Attributes:
         epoch: Rows whose start counts from 1970.
         relative: Rows whose start does not; those at exactly zero are in neither count.
-        count: Rows taken.
+        count: Rows taken that are operations, calls or ranges: all that have a time.
         whole_microseconds: True if no start and no duration has a part of a microsecond.
     """
 
@@ -83,10 +83,10 @@ class RowStore:
         self.count = 0
 
     def take(self, rows: Ints) -> None:
-        """Copy what the tables need of these rows."""
-        self.count += len(rows)
+        """Copy what the tables need of these rows; they are changed, too."""
         for column, bit in ((PID, scanner.PID_IS_TEXT), (TID, scanner.TID_IS_TEXT)):
             is_text = rows[:, TEXTS] & bit != 0
+            rows[~is_text & (rows[:, column] <= TEXT_KEY), column] = NULL  # no number of a process or thread
             rows[is_text, column] = TEXT_KEY - rows[is_text, column]
         self._look_at_times(rows)
         for group, (classes, extra) in GROUPS.items():
@@ -98,7 +98,8 @@ class RowStore:
 
     def _look_at_times(self, rows: Ints) -> None:
         start, duration = rows[:, START], rows[:, scanner.DURATION]
-        used = (start != NULL) & (rows[:, scanner.CLASS] < Row.THREAD_NAME) & (rows[:, scanner.CLASS] != Row.AUTOGRAD)
+        used = (rows[:, scanner.CLASS] < Row.THREAD_NAME) & (rows[:, scanner.CLASS] != Row.AUTOGRAD)
+        self.count += int(np.count_nonzero(used))
         timed = used & (start != 0)
         epoch = int(np.count_nonzero(timed & (start >= EPOCH_NS)))
         self.epoch += epoch

@@ -53,7 +53,7 @@ class StringTable:
         self.arrays = new
 
     def readable(self, count: int) -> tuple[pl.Series, Repairs]:
-        """Return the first ``count`` strings, unescaped and repaired where they are no legal JSON.
+        """Return the first ``count`` strings, unescaped and repaired where they are no legal JSON; forget them here.
 
         Bytes that are no UTF-8 and bare control bytes become U+FFFD; a backslash that escapes nothing stays.
         """
@@ -66,6 +66,7 @@ class StringTable:
                 uses += int(self.arrays.uses[number])
                 byte = int(self.arrays.where[number]) + at
                 first = byte if first < 0 else min(first, byte)
+        self.arrays = _empty(1, 1)
         return pl.concat(parts).alias("text"), Repairs(uses, first)
 
     def _batch(self, begin: int, end: int) -> tuple[list[str], list[tuple[int, int]]]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from gapscope import schema
 from gapscope.readers.api_calls import families
 from gapscope.readers.kineto_clock import Clock, with_times
 from gapscope.readers.kineto_comms import comms_of
 from gapscope.readers.kineto_fields import Row
 from gapscope.readers.kineto_pids import Processes, find_threads
 from gapscope.readers.kineto_rows import TEXT_KEY
+from gapscope.schema import COPY_KIND, NAME, OP_KIND, RANGE_KIND, READER_TABLES, SYNC_KIND, conform
 
 _OP_KINDS = {Row.KERNEL: "kernel", Row.MEMCPY: "memcpy", Row.MEMSET: "memset"}
 _RANGE_KINDS = {Row.ANNOTATION: "annotation", Row.OP: "op", Row.GPU_SPAN: "gpu_span", Row.OVERHEAD: "overhead"}
@@ -37,7 +37,8 @@ class Anomalies:
     Attributes:
         untimed: GPU operations that the tool recorded without a time; kept without.
         negative: Events with a negative duration; kept without end, GPU operations without any time.
-        alien: Events whose time counts from another zero than the file's; not kept, except GPU operations, without time.
+        alien: Events whose time counts from another zero than the file's; of them only GPU operations are kept, without
+            a time.
         alien_dropped: Those of them that are not kept.
         waits: Communication records that only wait for an operation; not kept.
     """
@@ -71,7 +72,7 @@ class TableBuilder:
         tables["ranges"] = _finished(self._ranges(), "ranges")
         tables["comms"] = _finished(self._comms(), "comms")
         tables["ops"] = _finished(self._ops(), "ops")
-        return {name: tables[name] for name in schema.READER_TABLES}
+        return {name: tables[name] for name in READER_TABLES}
 
     def _timed(self, group: str) -> pl.DataFrame:
         """Return a group with its times; what cannot be placed in time is counted and, off the GPU, dropped."""
@@ -88,8 +89,9 @@ class TableBuilder:
     def _calls(self) -> pl.DataFrame:
         frame = self._timed("calls")
         names = self._names(frame)
-        columns = [self._process(self.processes.host), self._thread(), _valid("correlation"), names, families(names)]
-        return schema.conform(frame.with_columns(*columns), "calls")
+        process, thread = self._process(self.processes.host), self._thread()
+        frame = frame.with_columns(process, thread, _valid("correlation"), names, families(names))
+        return conform(frame, "calls")
 
     def _syncs(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Return recorded synchronizations, and an event record for each call that records an event.
@@ -101,8 +103,8 @@ class TableBuilder:
         frame = self._timed("syncs")
         is_event = pl.col("row") == Row.EVENT
         untimed = is_event & (pl.col("start_ns") == self.clock.offset_ns)  # before CUDA 12.8 devices gave no time
-        by_call = calls.lazy().filter(pl.col("family").is_in(schema.SYNC_KIND.categories.to_list()))
-        by_call = by_call.select("process", "correlation", pl.col("family").cast(schema.SYNC_KIND)).drop_nulls()
+        by_call = calls.lazy().filter(pl.col("family").is_in(SYNC_KIND.categories.to_list()))
+        by_call = by_call.select("process", "correlation", pl.col("family").cast(SYNC_KIND)).drop_nulls()
         of_call = by_call.sort("family").unique(["process", "correlation"], keep="first").collect()
         recorded = frame.with_columns(
             *self._placed(),
@@ -111,11 +113,11 @@ class TableBuilder:
             start_ns=pl.when(~untimed).then("start_ns"),
             end_ns=pl.when(~untimed).then("end_ns"),
         ).join(of_call, on=["process", "correlation"], how="left")
-        recorded = recorded.with_columns(kind=pl.coalesce("family", pl.col("kind").cast(schema.SYNC_KIND)))
+        recorded = recorded.with_columns(kind=pl.coalesce("family", pl.col("kind").cast(SYNC_KIND)))
         return pl.concat(
             [
-                schema.conform(recorded.drop_nulls("kind"), "syncs"),
-                schema.conform(_event_records(of_call, recorded), "syncs"),
+                conform(recorded.drop_nulls("kind"), "syncs"),
+                conform(_event_records(of_call, recorded), "syncs"),
             ]
         )
 
@@ -130,7 +132,7 @@ class TableBuilder:
             pl.when(~on_gpu & ~overhead).then(self._thread()).alias("thread"),
             pl.when(on_gpu).then(device),
             pl.when(on_gpu).then(stream),
-            pl.col("row").replace_strict(_RANGE_KINDS, return_dtype=schema.RANGE_KIND).alias("kind"),
+            pl.col("row").replace_strict(_RANGE_KINDS, return_dtype=RANGE_KIND).alias("kind"),
             self._text(frame["name"]).fill_null("").alias("name"),
         )
 
@@ -142,14 +144,14 @@ class TableBuilder:
         kernels = self._timed("comm_kernels")
         kernels = kernels.with_columns(self._process(self.processes.device), _valid("correlation"))
         parts = [from_host, comms_of(kernels, self.texts, on_host=False)]
-        return pl.concat([schema.conform(part, "comms") for part in parts]).with_columns(_valid("external_id"))
+        return pl.concat([conform(part, "comms") for part in parts]).with_columns(_valid("external_id"))
 
     def _ops(self) -> pl.DataFrame:
         frame = self._timed("ops")
         frame = frame.with_columns(stream=pl.coalesce("stream", self._stream_of_tid(frame["tid"])))
         return frame.with_columns(
             *self._placed(),
-            pl.col("row").replace_strict(_OP_KINDS, return_dtype=schema.OP_KIND).alias("kind"),
+            pl.col("row").replace_strict(_OP_KINDS, return_dtype=OP_KIND).alias("kind"),
             self._names(frame),
             pl.when(pl.col("row") != Row.KERNEL).then("bytes").alias("size_bytes"),
             self._copy_kinds(frame).alias("copy_kind"),
@@ -167,7 +169,7 @@ class TableBuilder:
         """Return the stream that the tid of a GPU row is, a number or a text like ``stream 7``."""
         streams: dict[int, int | None] = {}
         for key in tids.filter(tids <= TEXT_KEY).unique():
-            match = re.search(r"(\d{1,18})\s*$", self.texts[TEXT_KEY - key])
+            match = re.search(r"(?<![0-9])([0-9]{1,18})\s*$", self.texts[TEXT_KEY - key])
             streams[key] = int(match[1]) if match else None
         return pl.col("tid").replace(streams)
 
@@ -189,7 +191,7 @@ class TableBuilder:
     def _names(self, frame: pl.DataFrame) -> pl.Series:
         """Return the names of rows; kernel names are long, so each distinct one is handled once."""
         ids = frame["name"].unique().sort()
-        names = self._text(ids).fill_null("").cast(schema.NAME)
+        names = self._text(ids).fill_null("").cast(NAME)
         return names.gather(ids.search_sorted(frame["name"])).alias("name")
 
     def _copy_kinds(self, frame: pl.DataFrame) -> pl.Series:
@@ -200,7 +202,7 @@ class TableBuilder:
             next((m[1] for k in pair if k is not None and (m := _DIRECTION.search(self.texts[k]))), "unknown")
             for pair in known.iter_rows()
         ]
-        known = known.with_columns(direction=pl.Series(found, dtype=schema.COPY_KIND))
+        known = known.with_columns(direction=pl.Series(found, dtype=COPY_KIND))
         return frame.select(pl.when(pl.col("row") == Row.MEMCPY).then("name").alias("name"), "kind").join(
             known, on=["name", "kind"], how="left", nulls_equal=True, maintain_order="left"
         )["direction"]
@@ -230,7 +232,7 @@ def _valid(column: str) -> pl.Expr:
 
 def _finished(frame: pl.DataFrame, table: str) -> pl.DataFrame:
     """Return the table in its columns and types, in an order that the content alone decides."""
-    frame = schema.conform(frame, table)
+    frame = conform(frame, table)
     keys = [name for name in _SORT_FIRST if name in frame.columns]
     frame = frame.sort(keys, nulls_last=True, maintain_order=True)
     same = frame.select(pl.all_horizontal(pl.col(keys).eq_missing(pl.col(keys).shift())).slice(1).any()).item()

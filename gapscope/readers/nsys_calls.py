@@ -35,7 +35,6 @@ _SYNC_COLUMNS = (
 )
 _EVENT_TIMES = ("timestamp", "deviceTimestamp")  # of the record on the device; zero unless asked for at recording
 
-
 _family = lru_cache(maxsize=4096)(family_of)
 
 

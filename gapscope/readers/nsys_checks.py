@@ -12,7 +12,7 @@ import polars as pl
 
 from gapscope.readers.nsys_export import KEPT_TABLES
 from gapscope.readers.nsys_meta import Meta
-from gapscope.readers.nsys_ops import GRAPH_TRACE
+from gapscope.readers.nsys_ops import GRAPH_TRACE, KERNEL, OP_TABLES
 from gapscope.readers.nsys_ranges import NVTX
 from gapscope.readers.nsys_raw import Tables
 from gapscope.readers.nsys_reading import NO_PROCESS, Counts, Reading
@@ -30,7 +30,8 @@ def note_gaps_in_record(reading: Reading, meta: Meta, frames: Mapping[str, pl.Da
         tables.note("partial_export", "warning", message, "What is missing may be in the report.")
     _note_counts(tables, counts)
     ops, calls, ranges = frames["ops"], frames["calls"], frames["ranges"].filter(pl.col("kind") != "overhead")
-    if not (ops.height or calls.height or ranges.height or frames["syncs"].height or foreign):
+    seen = ops.height or calls.height or ranges.height or frames["syncs"].height or foreign
+    if not seen and not tables.damaged:
         tables.note(
             "no_events",
             "warning",
@@ -39,9 +40,13 @@ def note_gaps_in_record(reading: Reading, meta: Meta, frames: Mapping[str, pl.Da
             "names), or the processes that were recorded do no GPU work.",
         )
         return
-    _note_untraced(tables, meta, frames, foreign)
+    if tables.damaged.isdisjoint(OP_TABLES):  # what is missing is not missing from the recording, and is said already
+        _note_no_operations(meta, tables, frames)
+        if "correlationId" in tables.columns(KERNEL) or not tables.has(KERNEL):
+            _note_lost_launches(tables, ops, calls)
+    if NVTX not in tables.damaged and ranges.is_empty():
+        _note_no_ranges(meta, tables, foreign)
     _note_graphs(tables, ops)
-    _note_lost_launches(tables, ops, calls)
     _note_silent_processes(tables, ops, calls, ranges)
     if NO_PROCESS in frames["processes"]["process"]:
         tables.note(
@@ -64,32 +69,33 @@ def _note_counts(tables: Tables, counts: Counts) -> None:
         tables.note("damaged_records", "warning", message, "The file may be damaged.", counts.damaged)
 
 
-def _note_untraced(tables: Tables, meta: Meta, frames: Mapping[str, pl.DataFrame], foreign: int) -> None:
-    if frames["ops"].is_empty():
-        hint = "Record with `nsys profile -t cuda,nvtx`."
-        if frames["calls"].height or meta.cuda_traced:
-            message = "CUDA was traced, but no GPU operation was recorded"
-            hint = (
-                "Check the findings `nsys_diagnostic`, and that the capture lasted until the work had run on the GPU."
-            )
-            tables.note("no_gpu_operations", "warning", message, hint)
-        elif meta.cuda_traced is False:
-            tables.note("gpu_not_traced", "warning", "CUDA was not traced: what the GPU did is not recorded", hint)
-        else:
-            message = "the export has no GPU operations and does not say whether CUDA was traced"
-            tables.note("gpu_activity_unknown", "warning", message, hint)
-    if not (frames["ranges"]["kind"] != "overhead").any() and NVTX not in tables.damaged:
-        if foreign:
-            message = f"none of the {foreign} NVTX ranges is a gapscope mark or of a library that gapscope knows"
-            tables.note("only_foreign_ranges", "info", message, count=foreign)
-        elif meta.nvtx_traced is False:
-            message = "NVTX was not traced: marks are not recorded"
-            tables.note("nvtx_not_traced", "warning", message, "Record with `nsys profile -t cuda,nvtx`.")
-        else:
-            message = (
-                "NVTX was traced, but no range was recorded" if meta.nvtx_traced else "the export has no NVTX ranges"
-            )
-            tables.note("no_nvtx_ranges", "info", message, "Without marks, handoffs are found by communication only.")
+def _note_no_operations(meta: Meta, tables: Tables, frames: Mapping[str, pl.DataFrame]) -> None:
+    """Say why there are no GPU operations: none recorded, not traced, or not known."""
+    if frames["ops"].height:
+        return
+    hint = "Record with `nsys profile -t cuda,nvtx`."
+    if frames["calls"].height or meta.cuda_traced:
+        message = "CUDA was traced, but no GPU operation was recorded"
+        hint = "Check the findings `nsys_diagnostic`, and that the capture lasted until the work had run on the GPU."
+        tables.note("no_gpu_operations", "warning", message, hint)
+    elif meta.cuda_traced is False:
+        tables.note("gpu_not_traced", "warning", "CUDA was not traced: what the GPU did is not recorded", hint)
+    else:
+        message = "the export has no GPU operations and does not say whether CUDA was traced"
+        tables.note("gpu_activity_unknown", "warning", message, hint)
+
+
+def _note_no_ranges(meta: Meta, tables: Tables, foreign: int) -> None:
+    """Say why there are no ranges: none known, none recorded, or not traced."""
+    if foreign:
+        message = f"none of the {foreign} NVTX ranges is a gapscope mark or of a library that gapscope knows"
+        tables.note("only_foreign_ranges", "info", message, count=foreign)
+    elif meta.nvtx_traced is False:
+        message = "NVTX was not traced: marks are not recorded"
+        tables.note("nvtx_not_traced", "warning", message, "Record with `nsys profile -t cuda,nvtx`.")
+    else:
+        message = "NVTX was traced, but no range was recorded" if meta.nvtx_traced else "the export has no NVTX ranges"
+        tables.note("no_nvtx_ranges", "info", message, "Without marks, handoffs are found by communication only.")
 
 
 def _note_graphs(tables: Tables, ops: pl.DataFrame) -> None:

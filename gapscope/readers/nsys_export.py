@@ -137,21 +137,32 @@ def _answer(*command: str) -> str | None:
 def export(nsys: Nsys, report: Path, folder: Path, progress: Progress) -> Path:
     """Export a report into an empty folder and return the export: a parquet folder, or a SQLite file.
 
-    Parquet is smaller and faster to read; an ``nsys`` that cannot write it (before 2023.4) writes SQLite.
+    Parquet is smaller and faster to read; an ``nsys`` that cannot write it (before 2023.4) writes SQLite. So does one
+    whose parquet leaves out META_DATA_CAPTURE (seen in 2023.4.4) where that table is needed: without GPU
+    operations or ranges, only it tells if they were traced.
 
     Raises:
         ExportFailedError: ``nsys`` ended with an error or left nothing.
     """
     ability = _answer(nsys.path, "export", "--help") or ""
-    parquet = "parquetdir" in ability
-    target = folder / ("export_pqtdir" if parquet else "export.sqlite")
-    command = [nsys.path, "export", "--type", "parquetdir" if parquet else "sqlite", "--output", str(target)]
-    if "--tables" in ability:
-        command.append(f"--tables={KEPT_TABLES}")
-    words = _run([*command, str(report)], folder, progress)
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+    choice = [f"--tables={KEPT_TABLES}"] if "--tables" in ability else []
+    words = ""
+    for kind, target in (("parquetdir", folder / "export_pqtdir"), ("sqlite", folder / "export.sqlite")):
+        if kind == "parquetdir" and kind not in ability:
+            continue
+        command = [nsys.path, "export", "--type", kind, "--output", str(target), *choice, str(report)]
+        words = _run(command, folder, progress)
+        if kind == "sqlite" or _tells_what_was_traced(target):
+            break
+        shutil.rmtree(target, ignore_errors=True)
+    if not target.exists():
         raise ExportFailedError(words or "it wrote no export and gave no reason")
     return target
+
+
+def _tells_what_was_traced(export: Path) -> bool:
+    there = {p.stem for p in export.glob("*.parquet")}
+    return "META_DATA_CAPTURE" in there or {"CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"} <= there
 
 
 def _run(command: list[str], folder: Path, progress: Progress) -> str:

@@ -15,11 +15,13 @@ import polars as pl
 from gapscope.errors import UnsupportedVersionError
 from gapscope.readers.nsys_raw import Tables
 
-KNOWN_MAJORS = (1, 2, 3)
+NEWEST_MAJOR = 3
+"""Newest major version of the schema; earlier ones differ in columns, which are looked up by name."""
+
 NEWEST_MINOR = 28
 """Newest minor version of schema 3 whose columns were checked (3.28, Nsight Systems 2026.4)."""
 
-EVENT_TABLES = (
+_TIMED_TABLES = (
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -130,17 +132,17 @@ def _check_schema(tables: Tables, meta: Meta) -> None:
     if not numbers:
         return
     major, minor = int(numbers[1]), int(numbers[2])
-    if major not in KNOWN_MAJORS:
+    if major > NEWEST_MAJOR:
         raise UnsupportedVersionError(
             tables.path,
-            f"the export has schema version {meta.schema}, and gapscope knows up to major version {KNOWN_MAJORS[-1]}.",
+            f"the export has schema version {meta.schema}, and gapscope knows up to major version {NEWEST_MAJOR}.",
             "Export the report again with an older nsys, or update gapscope.",
         )
-    if major == KNOWN_MAJORS[-1] and minor > NEWEST_MINOR:
+    if major == NEWEST_MAJOR and minor > NEWEST_MINOR:
         tables.note(
             "newer_schema",
             "info",
-            f"the export has schema version {meta.schema}, newer than 3.{NEWEST_MINOR}, the newest that was checked",
+            f"the export has schema version {meta.schema}; the newest that was checked is {NEWEST_MAJOR}.{NEWEST_MINOR}",
             "Columns that gapscope needs and does not find are named in other findings.",
         )
 
@@ -178,7 +180,7 @@ def find_clock(tables: Tables, meta: Meta) -> Clock:
 
 def _first_time(tables: Tables) -> int | None:
     """Return the middle one of some recorded times, so that one damaged value does not decide."""
-    for table in EVENT_TABLES:
+    for table in _TIMED_TABLES:
         if "start" in tables.columns(table):
             starts = _some(tables, table)
             if starts:

@@ -61,7 +61,7 @@ def _nvtx(reading: Reading) -> pl.DataFrame:
     available = {c: t for c, t in _COLUMNS.items() if c in there}
     total = tables.guard(NVTX, lambda: tables.raw.count_ranges(choice.event_types), 0)
     frame = tables.guard(NVTX, lambda: tables.raw.ranges(available, choice), None)
-    if frame is None:
+    if frame is None or NVTX in tables.damaged:
         return empty
     reading.counts.seen += total
     reading.counts.foreign += total - frame.height

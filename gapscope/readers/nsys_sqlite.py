@@ -38,7 +38,7 @@ _BROKEN = (sqlite3.Error, UnicodeDecodeError)
 
 _FETCH = 1 << 16
 _PARAMETERS = 500  # SQLite takes at least 999 in one statement
-_MANY_STRINGS = 20_000
+_MANY_STRINGS = 20_000  # from so many on, reading all of them is faster than asking for each
 _WORKERS = min(4, os.cpu_count() or 1)
 
 
@@ -81,11 +81,11 @@ def read_sqlite(path: Path, shown: str, format_name: str, cache_dir: Path | None
                 f"the SQLite database {_damage(database, error)}.",
                 "Export the report again; if the file was copied, check that the copy is whole.",
             ) from error
-        if not raw.tables & MARKER_TABLES:
+        with closing(raw):
+            if raw.tables & MARKER_TABLES:
+                return normalize(raw, shown, format_name, progress)
             some = ", ".join(sorted(raw.tables)[:3]) or "none"
             raise UnknownFormatError(shown, f"a SQLite database, but no export of Nsight Systems (its tables: {some}).")
-        with closing(raw):
-            return normalize(raw, shown, format_name, progress)
 
 
 def _scratch(cache_dir: Path | None) -> Path | None:

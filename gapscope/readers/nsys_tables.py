@@ -6,8 +6,6 @@ export, and where ``binaryData`` is exported it is not decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from gapscope.errors import MalformedTraceError
@@ -142,12 +140,9 @@ def _threads(tables: Tables, numbers: dict[int, int]) -> pl.DataFrame:
 def _processes(tables: Tables, numbers: dict[int, int]) -> pl.DataFrame:
     frame = tables.read("PROCESSES", {"globalPid": pl.Int64, "name": pl.String}).drop_nulls()
     labels = dict(frame.select(whole_process("globalPid"), "name").sort("globalPid", "name").reverse().iter_rows())
-    rows: Iterable[dict[str, object]] = (
-        {"process": numbers[whole], "pid": None if whole == NO_PROCESS else pid_of(whole), "label": labels.get(whole)}
-        for whole in numbers
-    )
+    rows = [(n, None if whole == NO_PROCESS else pid_of(whole), labels.get(whole)) for whole, n in numbers.items()]
     schema = {"process": pl.Int64, "pid": pl.Int64, "label": pl.String}
-    return conform(pl.DataFrame(list(rows), schema=schema), "processes").sort("process")
+    return conform(pl.DataFrame(rows, schema=schema, orient="row"), "processes").sort("process")
 
 
 def _host(tables: Tables, meta: Meta) -> str | None:

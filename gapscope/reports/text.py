@@ -60,8 +60,8 @@ def _headline(summary: dict[str, Any]) -> Text:
     others = [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items() if k != "complete"]
     states = ", ".join([f"{n['status'].get('complete', 0):,} complete", *others])
     text.append(f" ({states if others else 'all complete'})", style="not bold")
-    text.append(f"; percentiles are over the {n['counted']:,} that are complete, in order and past start-up", "not bold")
-    return text
+    counted = f"; percentiles are over the {n['counted']:,} that are complete, in order and past start-up"
+    return text.append(counted, style="not bold")
 
 
 def _recordings(summary: dict[str, Any]) -> Table:

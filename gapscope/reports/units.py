@@ -13,7 +13,7 @@ def duration(ns: int | None, floor_ns: int = 0) -> str:
         floor_ns: What the clocks cannot resolve: smaller amounts are not printed.
 
     >>> [duration(n) for n in (None, 0, 940, 2_155, 401_300, 2_555_000, 1_684_000_000)]
-    ['-', '0 ns', '940 ns', '2.16 µs', '401 µs', '2.56 ms', '1.68 s']
+    ['-', '0 ns', '940 ns', '2.15 µs', '401 µs', '2.56 ms', '1.68 s']
     >>> duration(940, floor_ns=2_900)
     '< 2.90 µs'
     """

@@ -158,9 +158,11 @@ def _shift(undamaged: SourceTables, source: SourceTables) -> int:
     """Return what to add to the times of a file that has lost the zero of its clock, and says so."""
     if undamaged.info.clock == "relative" or source.info.clock == "unix":
         return 0
+    first = source.tables["ranges"].collect()["start_ns"].min()
+    if first is None:
+        return 0
     assert {"relative_clock", "no_absolute_time"} & codes(source)
-    first = undamaged.tables["ranges"].collect()["start_ns"].min()
-    return first - source.tables["ranges"].collect()["start_ns"].min()
+    return undamaged.tables["ranges"].collect()["start_ns"].min() - first
 
 
 def _moved(rows: Counter, table: str, shift: int) -> Counter:

@@ -20,7 +20,7 @@ KEY_COLUMNS = ["src_rank", "dst_rank", "channel", "seq"]
 PRODUCT_NAME = {"mb": "microbatch"}  # where a column of the product is named other than in the marks
 HOST_EVENTS = ("submit_ns", "receive_post_ns")
 STAGE_EVENTS = ("producer_finish_ns", "consumer_start_ns")
-GRAPH_BLOCK_RUNS = ("one_gpu_mailbox_graph_nsys",)  # the stages are replays recorded as one block: bounds, not operations
+GRAPH_BLOCK_RUNS = ("one_gpu_mailbox_graph_nsys",)  # stages recorded as one block: bounds, not operations
 
 # No step of the lab but the first of a capture lasts as long; in that one the ranks wait for each other's profiler.
 START_UP_WAIT_NS = 25_000_000

@@ -100,3 +100,14 @@ def test_a_report_of_a_later_version(report, nsys, tmp_path):
     with pytest.raises(ExporterError, match=r"made by nsys 2999\..* is newer than the nsys that was found") as caught:
         read(path, ReadOptions(nsys=nsys))
     assert "nsys export --type sqlite --output later.sqlite later.nsys-rep" in caught.value.next_step
+
+
+def test_a_report_without_gpu_says_that_the_gpu_was_not_traced(nsys, tmp_path):
+    report = tmp_path / "host.nsys-rep"
+    options = ["--trace=nvtx", "--sample=none", "--cpuctxsw=none", f"--output={report}"]
+    done = subprocess.run([nsys, "profile", *options, "true"], check=False, capture_output=True, text=True)
+    if not report.exists():
+        pytest.skip(f"nsys cannot record here: {done.stdout[-200:]}{done.stderr[-200:]}")
+    source = read(report, ReadOptions(nsys=nsys))
+    assert source.info.gpu_traced is False
+    assert [f.code for f in source.findings] == ["no_events"]

@@ -335,6 +335,12 @@ def test_marks_behind_the_end_of_a_cut_file_give_no_gpu_times():
     assert any("ends before" in f.message for f in a.findings)
 
 
+def test_a_cut_file_whose_calls_are_not_in_order_gives_no_gpu_times():
+    a = analyze(source(truncated=True, calls_in_order=False), destination())
+    assert a.handoffs["producer_finish_ns"].null_count() == 3
+    assert a.handoffs["movement_start_ns"].null_count() == 3
+
+
 def test_a_receive_that_never_closes():
     d = destination(seqs=(1, 2))
     d.mark("receive src=0 dst=1 seq=3 step=3", 3000, None)

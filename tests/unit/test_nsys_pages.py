@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapscope.readers import nsys_pages
 from gapscope.readers.nsys_pages import NotPlainError, PageFile, integer_series
 
 EDGES = [
@@ -143,6 +144,16 @@ def test_no_database(tmp_path, content):
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(NotPlainError):
         PageFile(tmp_path / "t")
+
+
+def test_compiling_without_a_folder_for_the_machine_code(monkeypatch):
+    def njit(*, nogil, cache=False):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: ("compiled", function)
+
+    monkeypatch.setattr(nsys_pages.numba, "njit", njit)
+    assert nsys_pages._compiled(len) == ("compiled", len)
 
 
 def test_integer_series():

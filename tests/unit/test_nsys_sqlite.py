@@ -196,6 +196,7 @@ def test_one_damaged_table_costs_that_table(path, monkeypatch, table, left, larg
     path.write_bytes(content)
     source = read(path)
     assert damaged_tables(source) == [table]
+    assert {f.code for f in source.findings} == {"damaged_table"}
     assert heights(source) == left
 
 

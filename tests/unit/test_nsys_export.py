@@ -124,6 +124,18 @@ def test_a_report_gives_the_tables_of_its_export(tmp_path, report, exported, typ
     assert [p.name for p in report.parent.iterdir()] == [report.name]
 
 
+@pytest.mark.parametrize("absent", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", None])
+def test_parquet_that_does_not_tell_what_was_traced(tmp_path, report, exported, absent):
+    """nsys 2023.4.4 leaves META_DATA_CAPTURE out of parquet; where tables are absent, it is needed."""
+    for table in ("META_DATA_CAPTURE", absent):
+        (tmp_path / "ready_pqtdir" / f"{table}.parquet").unlink(missing_ok=True)
+    nsys = program(tmp_path / "nsys", copying(exported))
+    source = read(report, nsys, tmp_path / "cache")
+    assert [line.split()[2] for line in log(nsys)] == (["parquetdir", "sqlite"] if absent else ["parquetdir"])
+    assert source.tables["ranges"].collect().height == 3
+    assert read(report, nsys, tmp_path / "cache").info == source.info
+
+
 def test_an_nsys_without_a_choice_of_tables(tmp_path, report, exported):
     nsys = program(tmp_path / "nsys", copying(exported), tables="")
     read(report, nsys)
@@ -263,7 +275,7 @@ def test_last_words_of_nsys(tmp_path, report):
     assert caught.value.path == str(report)
 
 
-@pytest.mark.parametrize("words", ["exit 3", "exit 0", 'mkdir "$target"'])
+@pytest.mark.parametrize("words", ["exit 3", "exit 0", 'case "$target" in *dir) mkdir "$target";; esac'])
 def test_nsys_that_says_nothing(tmp_path, report, words):
     with pytest.raises(ExporterError, match=r"cannot export the report .*(without a word|gave no reason)"):
         read(report, program(tmp_path / "nsys", words))
