@@ -72,7 +72,7 @@ def _calls_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     lanes = marks.select(_LANE).unique()
     calls = (
         trace.scan("calls")
-        .filter(pl.col("family").is_in(LAUNCHING) & pl.col("correlation").is_not_null())
+        .filter(pl.col("family").is_in(LAUNCHING))
         .select(*_LANE, "correlation", call_ns="start_ns")
         .join(lanes.lazy(), on=_LANE, how="semi")
         .sort("call_ns")
@@ -86,7 +86,7 @@ def _autograd_calls_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     backward = trace.threads.filter(pl.col("autograd")).join(marks.select(_LANE).unique(), on=_LANE, how="anti")
     calls = (
         trace.scan("calls")
-        .filter(pl.col("family").is_in(LAUNCHING) & pl.col("correlation").is_not_null())
+        .filter(pl.col("family").is_in(LAUNCHING))
         .select(*_LANE, "correlation", call_ns="start_ns")
         .join(backward.select(_LANE).lazy(), on=_LANE, how="semi")
         .sort("call_ns")

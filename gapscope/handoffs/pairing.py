@@ -40,11 +40,17 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
             frame, _from_operations(of_mark, event, which, latest).with_columns(pl.lit(True).alias(f"has_{mark}"))
         )
     for mark, event in (("submit", "submit"), ("receive", "receive_post")):
+        short = pl.col("short").any()
         begun = (
-            brackets.filter(pl.col("mark") == mark).group_by(SIDE).agg(pl.col("start_ns").min().alias(f"{event}_ns"))
+            brackets.filter(pl.col("mark") == mark)
+            .group_by(SIDE)
+            .agg(
+                pl.when(~short).then(pl.col("start_ns").min()).alias(f"{event}_ns"),
+                pl.when(short).then(pl.lit("lost")).alias(f"{event}_reason"),
+            )
         )
         frame = _join(frame, begun.with_columns(pl.lit("emitted").alias(f"{event}_source")))
-    frame = _with_points(frame, points)
+    frame = _with_points(frame, points, brackets.filter("weak"))
     for column in ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start"):
         if f"{column}_reason" not in frame.columns:
             frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(f"{column}_reason"))
@@ -105,13 +111,18 @@ def _from_operations(of_mark: pl.DataFrame, event: str, which: str, latest: bool
     )
 
 
-def _with_points(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """Let point marks, which are the event itself, stand before what brackets give."""
-    for event, latest in (
-        ("producer_finish", True),
-        ("movement_start", False),
-        ("available", True),
-        ("consumer_start", False),
+def _with_points(frame: pl.DataFrame, points: pl.DataFrame, weak: pl.DataFrame) -> pl.DataFrame:
+    """Let point marks, which are the event itself, stand before what brackets give.
+
+    Where a file has lost something (``weak``: its brackets), the bracket does not stand in for a point that others of
+    the edge have.
+    """
+    edge = [column for column in SIDE if column != "seq"]
+    for event, latest, around in (
+        ("producer_finish", True, ("produce", "submit")),
+        ("movement_start", False, ("produce", "submit")),
+        ("available", True, ("receive", "consume")),
+        ("consumer_start", False, ("receive", "consume")),
     ):
         of_event = points.filter(pl.col("mark") == event)
         if not of_event.height:
@@ -120,19 +131,25 @@ def _with_points(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         given = of_event.group_by(SIDE).agg(
             pl.when(time.is_not_null().all()).then(time.max() if latest else time.min()).alias("_time"),
             pl.col("time_source").first().alias("_source"),
+            pl.col("point_reason").drop_nulls().first().alias("_reason"),
             pl.lit(True).alias("_given"),
         )
+        sides = weak.filter(pl.col("mark").is_in(around)).select(SIDE).unique().with_columns(_weak=pl.lit(value=True))
+        gone = pl.col("_weak") & pl.col("_given").is_null() & pl.col("_given").any().over(edge)
         frame = (
-            _join(frame, given)
+            _join(_join(frame, given), sides)
+            .with_columns(_gone=gone.fill_null(value=False))
             .with_columns(
-                pl.when("_given").then("_time").otherwise(f"{event}_ns").alias(f"{event}_ns"),
+                pl.when("_given").then("_time").when(~pl.col("_gone")).then(f"{event}_ns").alias(f"{event}_ns"),
                 pl.when("_given").then("_source").otherwise(f"{event}_source").alias(f"{event}_source"),
                 pl.when("_given")
-                .then(pl.when(pl.col("_time").is_null()).then(pl.lit("nothing_launched")))
+                .then("_reason")
+                .when("_gone")
+                .then(pl.lit("lost"))
                 .otherwise(f"{event}_reason")
                 .alias(f"{event}_reason"),
             )
-            .drop("_time", "_source", "_given")
+            .drop("_time", "_source", "_reason", "_given", "_weak", "_gone")
         )
     return frame
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 from gapscope_instrumentation.contract import HANDOFF_POINTS
 
+from gapscope.handoffs.losses import with_lost_points
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
 
@@ -25,16 +26,19 @@ def point_times(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
         marks: Table ``marks``, with ``mark_id``.
 
     Returns:
-        The point marks with ``point_ns`` (null: the operation or its time is not there) and ``time_source``.
+        The point marks with ``point_ns`` (null: the operation or its time is not there), ``point_reason`` (a key of
+        `gapscope.handoffs.times.REASONS` where the time is null) and ``time_source``.
     """
     points = marks.filter(pl.col("mark").is_in(HANDOFF_POINTS)).join(
         trace.sources.select("source", "cpu_only"), on="source", how="left"
     )
     if not points.height:
-        return points.with_columns(point_ns=pl.lit(None, dtype=pl.Int64), time_source=pl.lit("missing"))
+        nothing = {"point_ns": pl.Int64, "point_reason": pl.String}
+        empty = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in nothing.items()]
+        return points.with_columns(*empty, time_source=pl.lit("missing"))
     calls = (
         trace.scan("calls")
-        .filter(pl.col("family").is_in(LAUNCHING) & pl.col("correlation").is_not_null())
+        .filter(pl.col("family").is_in(LAUNCHING))
         .join(points.lazy().select(_LANE).unique(), on=_LANE, how="semi")
         .select(*_LANE, "correlation", call_ns="start_ns")
         .sort("call_ns")
@@ -56,12 +60,22 @@ def point_times(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
             found.lazy()
             .join(ops, on=_CORRELATION, how="left")
             .group_by("mark_id")
-            .agg(point_ns=pl.col("op_end").max() if backward else pl.col("op_start").min())
+            .agg(
+                point_ns=pl.col("op_end").max() if backward else pl.col("op_start").min(),
+                n_operations=pl.col("op_end").count().cast(pl.Int64),
+            )
             .collect()
         )
         parts.append(chosen.join(times, on="mark_id", how="left"))
     host = (pl.col("device") == "cpu").fill_null(value=False) | pl.col("cpu_only")
-    return pl.concat(parts).with_columns(
-        point_ns=pl.when(host).then("start_ns").otherwise("point_ns"),
+    given = with_lost_points(trace, pl.concat(parts).with_columns(pl.col("n_operations").fill_null(0)))
+    reason = (
+        pl.when(host).then(None)
+        .when("lost").then(pl.lit("lost"))
+        .when(pl.col("point_ns").is_null()).then(pl.lit("nothing_launched"))
+    )  # fmt: skip
+    return given.with_columns(
+        point_ns=pl.when(host).then("start_ns").otherwise(pl.when(~pl.col("lost")).then("point_ns")),
+        point_reason=reason,
         time_source=pl.when(host).then(pl.lit("emitted")).otherwise(pl.lit("derived")),
-    )
+    ).drop("lost", "n_operations")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.handoffs.launched import BRACKETS
-from gapscope.schema import LAUNCHING
+from gapscope.handoffs.losses import with_losses
 from gapscope.trace import Trace
 
 _LANE = ["source", "process", "thread"]
@@ -39,15 +39,16 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
         ``marks`` with ``first_ns``, ``last_ns`` (start of the first and end of the last operation launched inside, or
         the bracket's own start and end where the work is on the host), ``first_reason``, ``last_reason`` (a key of
         `REASONS`, null where the time is there), ``time_source`` (``derived``, ``estimated`` where an opaque graph
-        gives its bounds, ``emitted``) and ``copy_kinds``, ``kernels`` (what was launched, for the transport).
+        gives its bounds, ``emitted``), ``short`` (the handoff may have lost a mark of this kind) and ``copy_kinds``,
+        ``kernels`` (what was launched, for the transport).
     """
     per_mark = _deciders(launched)
     frame = marks.join(per_mark, on="mark_id", how="left")
-    frame = frame.join(_cut_lanes(trace), on=_LANE, how="left")
+    frame = _with_cut(trace, frame)
     frame = frame.join(
         trace.processes.select("source", "process", "has_ops"), on=["source", "process"], how="left"
     ).join(trace.sources.select("source", "cpu_only", "truncated"), on="source", how="left")
-    frame = _lost_between(trace, frame)
+    frame = with_losses(trace, frame, launched)
     host = (pl.col("device") == "cpu").fill_null(value=False) | pl.col("cpu_only")
     empty = pl.col("n_rows").is_null()
     cut = pl.col("truncated") & (pl.col("cut_ns").is_null() | (pl.col("end_ns") >= pl.col("cut_ns")))
@@ -56,6 +57,8 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
         return (
             pl.when(host & pl.col("open"))
             .then(pl.lit("open"))
+            .when(host & pl.col("short"))
+            .then(pl.lit("lost"))
             .when(host)
             .then(pl.lit(None, dtype=pl.String))
             .when(cut)
@@ -127,82 +130,28 @@ def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _cut_lanes(trace: Trace) -> pl.DataFrame:
-    """Return ``source, process, thread, cut_ns`` of truncated files: the last call that is there on each thread.
+def _with_cut(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
+    """Add ``cut_ns``: in a truncated file, when the last call that is there began on the mark's thread.
 
     Tools write the calls of a thread in order of time, so all calls before the last one are there. A file in which
-    they do not stand in order gets no ``cut_ns``, and none of its marks is trusted.
+    they do not stand in order gets no ``cut_ns``, and none of its marks is trusted. A stage whose process has backward
+    threads needs their calls as well.
     """
     cut = trace.sources.filter(pl.col("truncated") & pl.col("calls_in_order")).select("source")
     calls = trace.scan("calls").join(cut.lazy(), on="source", how="semi")
-    return calls.group_by(_LANE).agg(cut_ns=pl.col("start_ns").max()).collect()
-
-
-def _lost_between(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add ``first_lost`` and ``last_lost``: an operation whose call was lost may belong before or behind.
-
-    Only in files with damaged records. Correlation ids grow with the calls of a process, so an operation without
-    a call whose id lies between the last call before the mark and the operation that decides (or between that and
-    the first call behind the mark) may have been launched inside it.
-    """
-    damaged = [f["source"] for f in trace.sources.iter_rows(named=True) if '"damaged"' in f["dropped"]]
-    lost = pl.Series([False] * frame.height)
-    if not damaged:
-        return frame.with_columns(first_lost=lost, last_lost=lost)
-    calls = trace.scan("calls").filter(pl.col("source").is_in(damaged) & pl.col("correlation").is_not_null())
-    orphans = (
-        trace.scan("ops")
-        .filter(pl.col("source").is_in(damaged) & pl.col("correlation").is_not_null())
-        .join(calls, on=["source", "process", "correlation"], how="anti")
-        .select("source", "process", orphan="correlation")
-        .unique()
-        .sort("orphan")
-        .collect()
+    lanes = calls.group_by(_LANE).agg(cut_ns=pl.col("start_ns").max()).collect()
+    backward = (
+        trace.threads.filter("autograd")
+        .join(lanes, on=_LANE, how="left")
+        .group_by("source", "process")
+        .agg(backward_ns=pl.col("cut_ns").min())
     )
-    launching = (
-        calls.filter(pl.col("family").is_in(LAUNCHING))
-        .select(*_LANE, "correlation", call_ns="start_ns")
-        .sort("call_ns")
-        .collect()
-    )
-    before = _neighbor(frame, launching, "start_ns", "backward", "before")
-    around = _neighbor(before, launching, "end_ns", "forward", "behind").with_columns(
-        _first=pl.coalesce("first_correlation", "behind"), _last=pl.coalesce("last_correlation", "before")
-    )
-    for name, low, high in (("first_lost", "before", "_first"), ("last_lost", "_last", "behind")):
-        hit = (
-            around.select(
-                "mark_id", "source", "process", low=pl.col(low).fill_null(-1), high=pl.col(high).fill_null(2**62)
-            )
-            .sort("low")
-            .join_asof(
-                orphans,
-                left_on="low",
-                right_on="orphan",
-                by=["source", "process"],
-                strategy="forward",
-                allow_exact_matches=False,
-                check_sortedness=False,
-            )
-            .filter(pl.col("orphan") < pl.col("high"))
-        )
-        around = around.with_columns(pl.col("mark_id").is_in(hit["mark_id"].implode()).alias(name))
-    return around.drop("_first", "_last", "before", "behind")
-
-
-def _neighbor(frame: pl.DataFrame, calls: pl.DataFrame, at: str, strategy: str, name: str) -> pl.DataFrame:
-    """Add the correlation of the nearest launching call of the lane outside the mark."""
+    stage = pl.col("mark").is_in(["produce", "consume"])
     return (
-        frame.sort(at)
-        .join_asof(
-            calls.select(*_LANE, pl.col("correlation").alias(name), _call="call_ns"),
-            left_on=at,
-            right_on="_call",
-            by=_LANE,
-            strategy="backward" if strategy == "backward" else "forward",
-            check_sortedness=False,
-        )
-        .drop("_call", strict=False)
+        marks.join(lanes, on=_LANE, how="left")
+        .join(backward, on=["source", "process"], how="left")
+        .with_columns(cut_ns=pl.when(stage).then(pl.min_horizontal("cut_ns", "backward_ns")).otherwise("cut_ns"))
+        .drop("backward_ns")
     )
 
 

@@ -340,7 +340,7 @@ def _text_integer(buf: Bytes, i: int, end: int) -> int:
     while i < end:
         c = _byte(buf, i)
         d = c - 48 if c <= 57 else (c | 32) - 87 if c > 64 else -1
-        if d < 0 or d >= base or value >= 2**59:
+        if d < 0 or d >= base or value > (_TENTH if base == 10 else 2**59 - 1):
             return NULL
         value = value * base + d
         i += 1

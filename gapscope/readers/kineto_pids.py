@@ -86,7 +86,7 @@ def find_processes(frames: Mapping[str, pl.DataFrame], texts: pl.Series, file_ra
     hosts = _number_hosts({key: pids[key] for key in host_rows})
     spans = frames["ranges"].filter(row=Row.GPU_SPAN)["pid"].drop_nulls().unique().to_list()
     device_keys = {*keys["ops"], *keys["syncs"], *spans}
-    if not hosts and any(frames[group].height for group in ("ops", "syncs", "ranges")):
+    if not hosts and any(frames[group].height for group in ("ops", "syncs", "ranges", "calls", "comms")):
         hosts = _stand_ins(pids)
     calls = _count(frames["calls"])
     by_label: dict[str | None, list[int]] = {}

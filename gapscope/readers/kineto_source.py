@@ -65,6 +65,7 @@ def read_source(path: Path, name: str, progress: Progress) -> SourceTables:
         clock_origin=clock.origin,
         resolution_ns=1000 if rows.whole_microseconds and rows.count else 1,
         truncated=is_cut(scanned),
+        calls_in_order=builder.calls_in_order,
         events=scanned.events,
         dropped=_dropped(scanned, builder.anomalies),
         **_about_the_job(scanned, tables),

@@ -114,7 +114,7 @@ def repaired(raw: bytes) -> tuple[str, int]:
         try:
             text = json.loads(f'"{text}"')
         except ValueError:
-            bad = min(bad, next(m.start() for m in _ESCAPE.finditer(text) if _unescaped(m) == m[0]))
+            bad = min([bad, *(m.start() for m in _ESCAPE.finditer(text) if _unescaped(m) == m[0])])
             text = _ESCAPE.sub(_unescaped, text)
         # Halves of surrogate pairs would stop whoever writes the text as UTF-8.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -59,6 +59,7 @@ class TableBuilder:
     processes: Processes
     clock: Clock
     anomalies: Anomalies = field(default_factory=Anomalies)
+    calls_in_order: bool = True
     _threads: Mapping[int, int] = field(default_factory=dict)
 
     def build(self) -> dict[str, pl.DataFrame]:
@@ -91,6 +92,8 @@ class TableBuilder:
         names = self._names(frame)
         process, thread = self._process(self.processes.host), self._thread()
         frame = frame.with_columns(process, thread, _valid("correlation"), names, families(names))
+        backward = pl.col("start_ns").diff().over("process", "thread") < 0  # the rows still stand as in the file
+        self.calls_in_order = not frame.select(backward.any()).item()
         return conform(frame, "calls")
 
     def _syncs(self, calls: pl.DataFrame) -> pl.DataFrame:

@@ -142,7 +142,7 @@ def _check_schema(tables: Tables, meta: Meta) -> None:
         tables.note(
             "newer_schema",
             "info",
-            f"the export has schema version {meta.schema}; the newest that was checked is {NEWEST_MAJOR}.{NEWEST_MINOR}",
+            f"the export has schema version {meta.schema}; checked were those up to {NEWEST_MAJOR}.{NEWEST_MINOR}",
             "Columns that gapscope needs and does not find are named in other findings.",
         )
 

@@ -121,13 +121,10 @@ def posted(ranks, t, key):
 
 def slots(ranks, t, key):
     """Two tensors are one handoff."""
-    for slot in (0, 1):
-        ranks[0].mark(f"produce {key} slot={slot}", t + 10 * slot, t + 10 * slot + 9)
-        ranks[0].mark(f"submit {key} slot={slot}", t + 30 + 10 * slot, t + 39 + 10 * slot)
-        ranks[1].mark(f"receive {key} slot={slot}", t + 50 + 10 * slot, t + 59 + 10 * slot)
-        ranks[0].kernel(t + 5 + 10 * slot, (t + 12 + 10 * slot, t + 20 + 10 * slot))
-        ranks[0].kernel(t + 35 + 10 * slot, (t + 36 + 10 * slot, t + 45 + 10 * slot))
-        ranks[1].kernel(t + 55 + 10 * slot, (t + 56 + 10 * slot, t + 65 + 10 * slot))
+    for rank, mark, first in ((ranks[0], "produce", t), (ranks[0], "submit", t + 30), (ranks[1], "receive", t + 50)):
+        for slot, start in enumerate((first, first + 10)):
+            rank.mark(f"{mark} {key} slot={slot}", start, start + 9)
+            rank.kernel(start + 5, (start + 6, start + 15))
     ranks[1].mark(f"consume {key}", t + 70, t + 79)
     ranks[1].kernel(t + 75, (t + 76, t + 80))
 
@@ -162,6 +159,16 @@ def graphs(ranks, t, key):
     destination.kernel(t + 63, (t + 66, t + 70), (t + 70, t + 71), (t + 71, t + 75), call="cudaGraphLaunch")
 
 
+def points(ranks, t, key):
+    """Beside the brackets, points name the events themselves: the first of two kernels starts the consumer's work."""
+    source, destination = ranks
+    plain(ranks, t, key)
+    source.mark(f"producer_finish {key}", t + 7, t + 7)
+    source.mark(f"movement_start {key}", t + 24, t + 24)
+    destination.mark(f"available {key}", t + 58, t + 58)
+    destination.mark(f"consumer_start {key}", t + 63.5, t + 63.5)
+
+
 def backward(ranks, t, key):
     """Backward stages: autograd's own thread launches."""
     source, destination = ranks
@@ -180,7 +187,7 @@ def backward(ranks, t, key):
             rank.thread_name(BACKWARD_THREAD, "pt_autograd_0")
 
 
-LAYOUTS = {f.__name__: f for f in (plain, nested, posted, slots, spans, graphs, backward)}
+LAYOUTS = {f.__name__: f for f in (plain, nested, posted, slots, spans, graphs, points, backward)}
 
 
 def recorded(layout, seqs) -> tuple[Rank, Rank]:

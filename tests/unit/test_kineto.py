@@ -923,7 +923,7 @@ _odd_names = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.one_of(_odd_events, _odd_names), max_size=8),
     st.dictionaries(
