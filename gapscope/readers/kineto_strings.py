@@ -13,6 +13,7 @@ from gapscope.readers.json_events import ARENA, MAX_TEXTS, STRINGS, Ints, String
 
 _BATCH = 1 << 16
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|)", re.DOTALL)
+_RAW_ESCAPE = re.compile(rb'\\(u[0-9a-fA-F]{4}|["\\/bfnrt]|)')
 _PLAIN_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
@@ -114,7 +115,7 @@ def repaired(raw: bytes) -> tuple[str, int]:
         try:
             text = json.loads(f'"{text}"')
         except ValueError:
-            bad = min([bad, *(m.start() for m in _ESCAPE.finditer(text) if _unescaped(m) == m[0])])
+            bad = min([bad, *(m.start() for m in _RAW_ESCAPE.finditer(raw) if not m[1])])
             text = _ESCAPE.sub(_unescaped, text)
         # Halves of surrogate pairs would stop whoever writes the text as UTF-8.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from urllib.parse import quote
 import polars as pl
 
 from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
+from gapscope.findings import Finding
 from gapscope.readers.base import Progress, ReadOptions, SourceTables
 from gapscope.readers.compression import ByteStream, copy_decompressed
 from gapscope.readers.nsys_ids import PID_BITS
@@ -83,9 +85,20 @@ def read_sqlite(path: Path, shown: str, format_name: str, cache_dir: Path | None
             ) from error
         with closing(raw):
             if raw.tables & MARKER_TABLES:
-                return normalize(raw, shown, format_name, progress)
+                return _with_damage(normalize(raw, shown, format_name, progress), raw.damage())
             some = ", ".join(sorted(raw.tables)[:3]) or "none"
             raise UnknownFormatError(shown, f"a SQLite database, but no export of Nsight Systems (its tables: {some}).")
+
+
+def _with_damage(source: SourceTables, damage: str | None) -> SourceTables:
+    """Return the tables of a database with what is wrong with its structure: rows can be gone without an error."""
+    if damage is None:
+        return source
+    message = f"the database is damaged ({damage}): rows may be missing or wrong"
+    hint = "Export the report again; if the file was copied, check that the copy is whole."
+    note = Finding("damaged_database", "warning", message, hint, path=source.info.path)
+    dropped = {**source.info.dropped, "damaged": source.info.dropped.get("damaged", 0) + 1}
+    return SourceTables(replace(source.info, dropped=dropped), source.tables, (*source.findings, note))
 
 
 def _scratch(cache_dir: Path | None) -> Path | None:
@@ -179,6 +192,16 @@ class SqliteTables:
     def close(self) -> None:
         """Close the database."""
         self._connection.close()
+
+    def damage(self) -> str | None:
+        """Return the first thing that is wrong with the structure of the file; None if nothing, or if it is large."""
+        if self._large:
+            return None
+        try:
+            found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        except _BROKEN as error:
+            return _reason(error)
+        return None if found == ("ok",) else " ".join(str(found[0]).split())
 
     @property
     def tables(self) -> frozenset[str]:

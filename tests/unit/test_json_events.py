@@ -414,6 +414,7 @@ def test_integers_of_arguments(text, value, monkeypatch):
         (rb"\u12", "\\u12", 0),
         (rb"C:\dir" + b"\\", "C:\\dir\\", 2),
         (b"\x01" + rb"\q", "\ufffd\\q", 0),
+        ("ä".encode() + rb"\\\q", "ä\\\\q", 4),
         (b"", "", -1),
     ],
 )
