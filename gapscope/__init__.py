@@ -21,6 +21,7 @@ from gapscope.errors import (
 )
 from gapscope.findings import Finding
 from gapscope.load import LoadOptions, load
+from gapscope.phases import with_phases
 from gapscope.trace import Trace
 
 __version__ = "0.1.0"
@@ -41,4 +42,5 @@ __all__ = [
     "__version__",
     "analyze",
     "load",
+    "with_phases",
 ]

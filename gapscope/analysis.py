@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,7 @@ import polars as pl
 
 from gapscope.clocks import align
 from gapscope.errors import UsageError
-from gapscope.findings import Finding, findings_to_json, sort_findings
+from gapscope.findings import Finding, findings_to_json, plural, sort_findings
 from gapscope.handoffs import build_handoffs
 from gapscope.load import LoadOptions, load
 from gapscope.readers.base import Progress, no_progress
@@ -32,17 +32,19 @@ class Analysis:
         handoffs: Table ``handoffs`` of `gapscope.schema`, one row per handoff.
         alignment: Table ``alignment``: where each file's clock stands.
         findings: What is missing, weak or odd, and what to do about it.
+        selection: What was chosen: ``steps``, ``ranks``, ``warmup``.
     """
 
     trace: Trace
     handoffs: pl.DataFrame
     alignment: pl.DataFrame
     findings: list[Finding]
+    selection: dict[str, Any] = field(default_factory=lambda: {"steps": None, "ranks": None, "warmup": 1})
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Every number that the text report prints, as in ``summary.json``."""
-        return summarize(self.trace, self.alignment, self.handoffs, self.findings)
+        return summarize(self.trace, self.alignment, self.handoffs, self.findings, self.selection)
 
     def write(self, directory: str | PathLike[str]) -> list[Path]:
         """Write ``handoffs.parquet``, ``alignment.parquet``, ``findings.json`` and ``summary.json``.
@@ -109,15 +111,37 @@ def analyze(
     progress("handoffs", 1.0)
     alignment = align(trace)
     built = build_handoffs(trace, alignment, warmup)
-    handoffs = built.table
-    if steps is not None:
-        low, high = steps
-        handoffs = handoffs.filter(
-            (pl.lit(low is None) | (pl.col("step") >= (low or 0)))
-            & (pl.lit(high is None) | (pl.col("step") <= (high or 0)))
-        )
+    handoffs = _selected(built.table, steps, ranks)
+    notes = [*trace.findings, *alignment.findings, *built.findings]
+    if built.table.height and not handoffs.height:
+        notes.append(_nothing_left(built.table))
+    selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
+    return Analysis(trace, handoffs, alignment.table, sort_findings(notes), selection)
+
+
+def _selected(
+    handoffs: pl.DataFrame, steps: tuple[int | None, int | None] | None, ranks: Collection[int] | None
+) -> pl.DataFrame:
+    low, high = steps or (None, None)
+    if low is not None and high is not None and low > high:
+        raise UsageError(f"Steps {low} to {high}: the first is behind the last.")
+    if low is not None:
+        handoffs = handoffs.filter(pl.col("step") >= low)
+    if high is not None:
+        handoffs = handoffs.filter(pl.col("step") <= high)
     if ranks is not None:
         wanted = list(ranks)
         handoffs = handoffs.filter(pl.col("src_rank").is_in(wanted) | pl.col("dst_rank").is_in(wanted))
-    findings = sort_findings([*trace.findings, *alignment.findings, *built.findings])
-    return Analysis(trace, handoffs, alignment.table, findings)
+    return handoffs
+
+
+def _nothing_left(handoffs: pl.DataFrame) -> Finding:
+    ends = pl.concat([handoffs["src_rank"], handoffs["dst_rank"]]).drop_nulls().unique().sort()
+    steps = handoffs["step"].drop_nulls()
+    there = f"steps {steps.min()!r} to {steps.max()!r}" if steps.len() else "no steps in its marks"
+    return Finding(
+        "nothing_selected",
+        "warning",
+        f"The choice of steps or ranks leaves none of {plural(handoffs.height, 'handoff')}.",
+        f"The recording has {there}, and ranks {', '.join(map(str, ends))}.",
+    )

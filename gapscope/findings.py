@@ -34,6 +34,15 @@ class Finding:
     count: int | None = None
 
 
+def plural(n: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "handoff"), plural(1240, "handoff")
+    ('1 handoff', '1,240 handoffs')
+    """
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings in a stable order: errors first, then by code, file, rank and message."""
     return sorted(

@@ -6,6 +6,7 @@ never from a pid, a device number or a stream. A contradiction is an error that 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 
@@ -159,8 +160,10 @@ def _several_runs(ranked: pl.DataFrame, paths: list[str], example: Mapping[str, 
         .with_columns(_until=pl.col("window_end_ns").cum_max().shift(1))
         .with_columns(group=(pl.col("window_start_ns") > pl.col("_until")).fill_null(value=False).cum_sum())
     )
+    common = os.path.commonpath([os.path.dirname(p) for p in paths]) if len(paths) > 1 else ""  # noqa: PTH120
+    short = [os.path.relpath(p, common) if common else p for p in paths]
     lines = [
-        f"  run {number + 1}: " + ", ".join(paths[s] for s in part["source"].sort())
+        f"  run {number + 1}: " + ", ".join(short[s] for s in part["source"].sort())
         for number, (_, part) in enumerate(windows.group_by("group", maintain_order=True))
     ]
     return (

@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from gapscope import cache, identity
-from gapscope.errors import ExporterError, InputError, UnknownFormatError
+from gapscope.errors import ExporterError, InputError, UnknownFormatError, UsageError
 from gapscope.findings import Finding
 from gapscope.inputs import InputFile, expand
 from gapscope.marks import parse_marks, unwrap
@@ -80,8 +80,8 @@ def load(
         results = list(pool.map(reading.read, range(len(inputs)), inputs))
     files = [r for r in results if isinstance(r, SourceTables)]
     problems = [r for r in results if isinstance(r, InputError)]
-    if not files and problems:
-        raise problems[0]
+    if not files:
+        raise problems[0] if problems else _nothing_recorded(inputs)
     jobs = [
         job_of.get(file.path.resolve()) for file, r in zip(inputs, results, strict=True) if isinstance(r, SourceTables)
     ]
@@ -158,6 +158,12 @@ class _Reading:
         return replace(source, findings=(*source.findings, note))
 
 
+def _nothing_recorded(inputs: Sequence[InputFile]) -> InputError:
+    where = inputs[0].path.parent if len(inputs) > 1 else inputs[0].path
+    found = f"none of the {len(inputs)} files there is a recording." if len(inputs) > 1 else "is no recording."
+    return UnknownFormatError(where, found, "Pass .nsys-rep, exports of nsys, or torch.profiler JSON files.")
+
+
 def _bug(path: Path, error: Exception) -> InputError:
     kind = type(error).__name__
     return InputError(
@@ -217,6 +223,14 @@ def assemble(
         .with_columns(pl.col("n_marks").fill_null(0), job=pl.coalesce("job", "mark_job"))
         .sort("source", "process")
     )
+    unknown = sorted(set(rank_of or {}) - set(processes["pid"].drop_nulls()) - set(processes["process"]))
+    if unknown:
+        pids = ", ".join(
+            str(p) for p in processes.filter(pl.col("has_ops") | (pl.col("n_marks") > 0))["pid"].unique().sort()
+        )
+        raise UsageError(
+            f"--rank-of {unknown[0]}: no recording has that pid. Processes with marks or GPU work: {pids}."
+        )
     processes = identity.assign_ranks(processes, paths, rank_of or {})
     processes, notes = identity.choose_primary(processes, paths)
     findings += notes

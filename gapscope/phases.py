@@ -5,6 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 PHASES = ("submission", "start_wait", "movement", "consumer_wait")
+UNPOSTED = "movement_unposted"
+"""Part of the movement phase in which the receive had not been posted yet."""
 
 
 def with_phases(handoffs: pl.DataFrame) -> pl.DataFrame:
@@ -18,8 +20,9 @@ def with_phases(handoffs: pl.DataFrame) -> pl.DataFrame:
         handoffs: Table ``handoffs``.
 
     Returns:
-        The table with ``submission_ns, start_wait_ns, movement_ns, consumer_wait_ns``; all null where an event or the
-        gap is missing, or where the gap is negative.
+        The table with ``submission_ns, start_wait_ns, movement_ns, consumer_wait_ns`` and ``movement_unposted_ns``: the
+        part of ``movement_ns`` before the destination had posted its receive. All null where an event or the gap is
+        missing, or where the gap is negative; the last also where ``receive_post_ns`` is.
     """
     start, end = pl.col("producer_finish_ns"), pl.col("consumer_start_ns")
     cuts = [start]
@@ -28,6 +31,9 @@ def with_phases(handoffs: pl.DataFrame) -> pl.DataFrame:
     cuts.append(end)
     events = ("producer_finish", "submit", "movement_start", "available", "consumer_start")
     whole = pl.all_horizontal(pl.col(f"{e}_ns").is_not_null() for e in events) & (pl.col("gap_ns") >= 0)
+    posted = pl.min_horizontal(pl.max_horizontal(cuts[2], pl.col("receive_post_ns")), cuts[3])
+    known = whole & pl.col("receive_post_ns").is_not_null()
     return handoffs.with_columns(
-        pl.when(whole).then(cuts[i + 1] - cuts[i]).alias(f"{phase}_ns") for i, phase in enumerate(PHASES)
+        *(pl.when(whole).then(cuts[i + 1] - cuts[i]).alias(f"{phase}_ns") for i, phase in enumerate(PHASES)),
+        pl.when(known).then(posted - cuts[2]).alias(f"{UNPOSTED}_ns"),
     )

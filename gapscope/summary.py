@@ -1,7 +1,6 @@
 """The numbers of the reports: what was recorded, what became of the handoffs, how long the gaps are.
 
-A percentile is an observed value: the smallest one at or above the position ``p * (n - 1)`` of the sorted values. So
-each can be found again in the table of handoffs.
+Percentiles interpolate linearly between neighbors, as numpy's do, and are rounded to whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from gapscope.findings import Finding
-from gapscope.handoffs.steady import RULE
-from gapscope.phases import PHASES, with_phases
+from gapscope.handoffs.steady import start_up_rule
+from gapscope.phases import PHASES, UNPOSTED, with_phases
 from gapscope.schema import SCHEMA_VERSION, STATUS
 from gapscope.trace import Trace
 
@@ -24,7 +23,11 @@ COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order")
 
 
 def summarize(
-    trace: Trace, alignment: pl.DataFrame, handoffs: pl.DataFrame, findings: Sequence[Finding]
+    trace: Trace,
+    alignment: pl.DataFrame,
+    handoffs: pl.DataFrame,
+    findings: Sequence[Finding],
+    selection: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the content of ``summary.json``: every number that the text report prints.
 
@@ -33,7 +36,9 @@ def summarize(
         alignment: Table ``alignment``.
         handoffs: Table ``handoffs``.
         findings: All findings.
+        selection: What the user chose: ``steps``, ``ranks``, ``warmup``.
     """
+    selection = selection or {"steps": None, "ranks": None, "warmup": 1}
     status = handoffs.group_by("status").len()
     by_status = dict(zip(status["status"].cast(pl.String), status["len"], strict=True))
     order = handoffs.group_by("order").len()
@@ -48,7 +53,8 @@ def summarize(
             "status": {name: by_status[name] for name in STATUS.categories if name in by_status},
             "order": dict(sorted(zip(order["order"].cast(pl.String), order["len"], strict=True))),
         },
-        "start_up_rule": RULE,
+        "selection": selection,
+        "start_up_rule": start_up_rule(selection["warmup"]),
         "edges": _edges(handoffs),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }
@@ -94,9 +100,9 @@ def _recordings(trace: Trace, alignment: pl.DataFrame) -> list[dict[str, Any]]:
 def _edges(handoffs: pl.DataFrame) -> list[dict[str, Any]]:
     if not handoffs.height:
         return []
-    durations = ["gap_ns", *(f"{p}_ns" for p in PHASES)]
+    durations = ["gap_ns", *(f"{p}_ns" for p in (*PHASES, UNPOSTED))]
     counted = [
-        pl.col(d).filter(COUNTED).quantile(q, interpolation="higher").cast(pl.Int64).alias(f"{d}/{name}")
+        pl.col(d).filter(COUNTED).quantile(q, interpolation="linear").round().cast(pl.Int64).alias(f"{d}/{name}")
         for d in durations
         for name, q in QUANTILES.items()
     ]
@@ -109,10 +115,11 @@ def _edges(handoffs: pl.DataFrame) -> list[dict[str, Any]]:
             pl.len().alias("handoffs"),
             COUNTED.sum().alias("counted"),
             (~pl.col("steady")).sum().alias("start_up"),
+            (COUNTED & (pl.col("submit_ns") < pl.col("producer_finish_ns"))).sum().alias("submitted_early"),
             (pl.col("order") == "violation").sum().alias("violations"),
             (pl.col("order") == "cannot_tell").sum().alias("cannot_tell"),
             pl.col("transport").unique().sort().alias("transports"),
-            pl.col("size_bytes").quantile(0.5, interpolation="higher").cast(pl.Int64).alias("size_bytes_p50"),
+            pl.col("size_bytes").quantile(0.5, interpolation="linear").round().cast(pl.Int64).alias("size_bytes_p50"),
             pl.col("messages").sum().alias("messages"),
             pl.col("uncertainty_ns").filter(COUNTED).max().alias("uncertainty_ns"),
             (pl.col("uncertainty_ns").is_null() & COUNTED).any().alias("unbounded"),
@@ -136,5 +143,5 @@ def _edge(row: dict[str, Any]) -> dict[str, Any]:
     return plain | {
         "status": {s: row[f"status/{s}"] for s in STATUS.categories if row[f"status/{s}"]},
         "gap": spread("gap_ns"),
-        "phases": {phase: spread(f"{phase}_ns") for phase in PHASES},
+        "phases": {phase: spread(f"{phase}_ns") for phase in (*PHASES, UNPOSTED)},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from enum import StrEnum
@@ -131,9 +132,15 @@ def _print(analysis: Analysis, fmt: Format, verbose: bool) -> None:
         typer.echo(analysis.handoffs.with_columns(pl.selectors.categorical().cast(pl.String)).write_csv(), nl=False)
     else:
         console = Console(highlight=False, emoji=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, emoji=False, width=_PIPE_WIDTH)
-        console.print(render_text(analysis.summary, analysis.findings, verbose))
+        report = render_text(analysis.summary, analysis.findings, verbose)
+        if console.is_terminal:
+            console.print(report)
+            return
+        width = console.width if "COLUMNS" in os.environ else _PIPE_WIDTH
+        console = Console(highlight=False, emoji=False, width=width)
+        with console.capture() as capture:
+            console.print(report)
+        typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None] | None:

@@ -11,11 +11,12 @@ from gapscope.clocks import Alignment
 from gapscope.findings import Finding
 from gapscope.handoffs.collectives import waiting_ranks
 from gapscope.handoffs.launched import launched_inside
+from gapscope.handoffs.notes import note_on_no_marks, notes_on
 from gapscope.handoffs.pairing import KEY, event_times, message_facts
 from gapscope.handoffs.points import point_times
-from gapscope.handoffs.status import missing_reasons, with_missing_marks, with_status
+from gapscope.handoffs.status import with_missing_marks, with_status
 from gapscope.handoffs.steady import with_steady
-from gapscope.handoffs.times import REASONS, close_open_ranges, mark_times
+from gapscope.handoffs.times import close_open_ranges, mark_times
 from gapscope.handoffs.transport import infer_transport
 from gapscope.schema import EVENTS, HANDOFFS, dtypes
 from gapscope.trace import Trace
@@ -47,7 +48,7 @@ def build_handoffs(trace: Trace, alignment: Alignment, warmup: int = 1) -> Hando
     """
     marks = _usable_marks(trace)
     if not marks.height:
-        return Handoffs(pl.DataFrame(schema=dtypes(HANDOFFS)), [_no_marks(trace)])
+        return Handoffs(pl.DataFrame(schema=dtypes(HANDOFFS)), [note_on_no_marks(trace)])
     brackets = close_open_ranges(marks, trace)
     brackets = mark_times(trace, brackets, launched_inside(trace, brackets))
     sides = event_times(brackets, point_times(trace, marks))
@@ -58,7 +59,7 @@ def build_handoffs(trace: Trace, alignment: Alignment, warmup: int = 1) -> Hando
     frame = _with_kind(frame, brackets)
     frame = _on_common_timebase(frame, trace, alignment)
     frame = with_steady(with_status(with_missing_marks(frame)), warmup)
-    return Handoffs(_finish(frame), _findings(frame))
+    return Handoffs(_finish(frame), notes_on(frame, trace))
 
 
 def _usable_marks(trace: Trace) -> pl.DataFrame:
@@ -101,7 +102,11 @@ def _with_kind(frame: pl.DataFrame, brackets: pl.DataFrame) -> pl.DataFrame:
 
 
 def _on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl.DataFrame:
-    """Move times by the offset of their file; add ``aligned``, ``uncertainty_ns`` and ``both_record_ns``."""
+    """Move times by the offset of their file; add ``aligned``, ``apart``, ``uncertainty_ns`` and ``both_record_ns``.
+
+    ``apart``: the two ranks were never recorded at the same time, by their clocks. So either the clocks are far apart
+    or the files are of different runs, and no duration between them means anything.
+    """
     offsets = alignment.offsets()
     for side in ("src", "dst"):
         of_side = offsets.select(
@@ -115,15 +120,19 @@ def _on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment)
         for e in EVENTS
     }
     one_file = pl.col("src_source") == pl.col("dst_source")
-    aligned = (one_file | (pl.col("src_aligned") & pl.col("dst_aligned"))).fill_null(value=True)
-    began = trace.processes.join(offsets, on="source", how="left").select(
-        "source", "process", began=pl.col("window_start_ns") + pl.col("offset_ns").fill_null(0)
+    placed = (one_file | (pl.col("src_aligned") & pl.col("dst_aligned"))).fill_null(value=True)
+    offset = pl.col("offset_ns").fill_null(0)
+    windows = trace.processes.join(offsets, on="source", how="left").select(
+        "source", "process", began=pl.col("window_start_ns") + offset, ended=pl.col("window_end_ns") + offset
     )
+    apart = (pl.col("src_ended") < pl.col("dst_began")) | (pl.col("dst_ended") < pl.col("src_began"))
     return (
-        frame.with_columns(**moved, aligned=aligned)
+        frame.with_columns(**moved)
         .with_columns(uncertainty_ns=alignment.uncertainty(pl.col("src_source"), pl.col("dst_source")))
-        .join(began.rename(lambda c: f"src_{c}"), on=["src_source", "src_process"], how="left")
-        .join(began.rename(lambda c: f"dst_{c}"), on=["dst_source", "dst_process"], how="left")
+        .join(windows.rename(lambda c: f"src_{c}"), on=["src_source", "src_process"], how="left")
+        .join(windows.rename(lambda c: f"dst_{c}"), on=["dst_source", "dst_process"], how="left")
+        .with_columns(apart=(apart & ~one_file & placed).fill_null(value=False))
+        .with_columns(aligned=placed & ~pl.col("apart"))
         .with_columns(both_record_ns=pl.when("aligned").then(pl.max_horizontal("src_began", "dst_began")))
         .with_columns(first_mark_ns=pl.col("first_mark_ns") + pl.coalesce("src_offset", "dst_offset", pl.lit(0)))
     )
@@ -160,70 +169,4 @@ def _finish(frame: pl.DataFrame) -> pl.DataFrame:
         table.with_columns(empty)
         .sort(first, "src_rank", "dst_rank", "channel", "group", "seq", nulls_last=True)
         .select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items())
-    )
-
-
-_WORDS = {
-    **REASONS,
-    "no_mark": "the handoff has no {mark} mark",
-    "no_mark_on_edge": "no handoff between these ranks has a {mark} mark",
-    "beyond_window": "the rank recorded no {mark} mark there: the handoff lies before or after what it recorded",
-}
-_HINTS = {
-    "no_gpu_record": "Record that rank with CUDA tracing on (nsys -t cuda,nvtx; torch.profiler with "
-    "ProfilerActivity.CUDA), or put device=cpu into the marks if the work is on the host.",
-    "no_mark_on_edge": "Put the mark around the code that enqueues that work.",
-    "cut": "Let the job finish writing the file.",
-}
-
-
-def _findings(frame: pl.DataFrame) -> list[Finding]:
-    rows = missing_reasons(frame).group_by("event", "mark", "reason", "rank").len().sort("event", "reason", "rank")
-    findings = [
-        Finding(
-            f"missing_{row['event']}",
-            "info" if row["reason"] == "beyond_window" else "warning",
-            f"{row['len']} handoffs have no {row['event']}: {_WORDS[row['reason']].format(mark=row['mark'])}.",
-            _HINTS.get(row["reason"], ""),
-            rank=row["rank"],
-            count=row["len"],
-        )
-        for row in rows.iter_rows(named=True)
-    ]
-    repeated = frame.filter(pl.col("status") == "ambiguous")
-    if repeated.height:
-        findings.append(
-            Finding(
-                "ambiguous_handoffs",
-                "warning",
-                f"{repeated.height} handoffs have a mark with the same key and slot more than once.",
-                "Give each handoff of a pair of ranks its own seq, or each tensor its own slot.",
-                count=repeated.height,
-            )
-        )
-    opaque = frame.filter(
-        pl.any_horizontal((pl.col(f"{e}_source") == "estimated").fill_null(value=False) for e in EVENTS)
-    )
-    if opaque.height:
-        findings.append(
-            Finding(
-                "graph_bounds",
-                "warning",
-                f"{opaque.height} handoffs have times from CUDA graphs recorded as one block: they are the graph's "
-                "bounds, not those of an operation in it (source `estimated`).",
-                "nsys profile --cuda-graph-trace=node records the operations inside.",
-                count=opaque.height,
-            )
-        )
-    return findings
-
-
-def _no_marks(trace: Trace) -> Finding:
-    units = trace.marks.height
-    return Finding(
-        "no_handoff_marks",
-        "warning",
-        "No handoff marks were found" + (f" (only {units} step or request marks)." if units else "."),
-        "Put ranges such as `gapscope::submit src=0 dst=1 seq=7` around the code that enqueues a handoff (NVTX or "
-        "torch.profiler.record_function): produce and submit on the source, receive and consume on the destination.",
     )

@@ -50,7 +50,7 @@ def with_losses(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl
     marks = (
         _inside(marks, marks.filter(_TRANSFER).select(*_LANE, at_ns="start_ns"), _LANE, "n_transfers")
         .join(_unnamed(trace, marks), on="mark_id", how="left")
-        .join(_replayed(launched), on="mark_id", how="left")
+        .join(_replayed(trace, marks, launched), on="mark_id", how="left")
         .join(_spans(trace, marks), on="mark_id", how="left")
         .with_columns(pl.col("n_replayed", "n_spans").fill_null(0))
     )
@@ -68,8 +68,10 @@ def with_losses(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl
         weak=weak_mark,
         short=short,
         first_lost=pl.col("first_lost") | (weak_mark & (either | (by_span & ~pl.col("starts").fill_null(value=True)))),
-        last_lost=pl.col("last_lost") | (weak_mark & (either | (by_span & ~pl.col("ends").fill_null(value=True)))),
-    ).drop("n_transfers", "unnamed", "n_replayed", "n_spans", "starts", "ends")
+        last_lost=pl.col("last_lost")
+        | (weak_mark & (either | (by_span & ~pl.col("ends").fill_null(value=True))))
+        | pl.col("unfollowed").fill_null(value=False),
+    ).drop("n_transfers", "unnamed", "n_replayed", "unfollowed", "n_spans", "starts", "ends")
 
 
 def with_lost_points(trace: Trace, points: pl.DataFrame) -> pl.DataFrame:
@@ -102,22 +104,25 @@ def with_lost_points(trace: Trace, points: pl.DataFrame) -> pl.DataFrame:
 def with_orphans(trace: Trace, marks: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
     """Add ``first_lost`` and ``last_lost``: an operation whose call was lost may belong before or behind.
 
-    Only in files with damaged records. Correlation ids grow with the calls of a process, so an operation without
-    a call whose id lies between the last call before the mark and the operation that decides (or between that and
-    the first call behind the mark) may have been launched inside it.
+    Correlation ids grow with the calls of a process, so an operation without a call whose id lies between the last call
+    before the mark and the operation that decides (or between that and the first call behind the mark) may have been
+    launched inside it. A cut takes calls of other threads only, by which autograd launches kernels; copies without a
+    call are normal there.
 
     Args:
         trace: The recordings.
         marks: Marks with ``first_correlation`` and ``last_correlation``, null where no call decides.
         known: ``source, process, correlation`` of operations of which the tool records no call, and that are placed.
     """
-    damaged = trace.sources.filter(pl.col("dropped").str.contains('"damaged"'))["source"].to_list()
-    if not damaged:
+    weak = weak_sources(trace)
+    if not weak:
         return marks.with_columns(first_lost=pl.lit(value=False), last_lost=pl.lit(value=False))
-    calls = trace.scan("calls").filter(pl.col("source").is_in(damaged) & pl.col("correlation").is_not_null())
+    damaged = trace.sources.filter(pl.col("dropped").str.contains('"damaged"'))["source"].to_list()
+    calls = trace.scan("calls").filter(pl.col("source").is_in(weak) & pl.col("correlation").is_not_null())
     orphans = (
         trace.scan("ops")
-        .filter(pl.col("source").is_in(damaged) & pl.col("correlation").is_not_null())
+        .filter(pl.col("source").is_in(weak) & pl.col("correlation").is_not_null())
+        .filter(pl.col("source").is_in(damaged) | (pl.col("kind") == "kernel"))
         .join(calls, on=_CORRELATION, how="anti")
         .select(_CORRELATION)
         .unique()
@@ -206,11 +211,27 @@ def _unnamed(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     return counted.select("mark_id", unnamed=pl.col("n") > 0)
 
 
-def _replayed(launched: pl.DataFrame) -> pl.DataFrame:
-    """Return ``mark_id, n_replayed``: operations whose call launched several, as replays of graphs do."""
+def _replayed(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """Return ``mark_id, n_replayed, unfollowed``: operations whose call launched several, as replays of graphs do.
+
+    ``unfollowed`` tells that they are the last ones on their stream in a truncated file: more may have followed.
+    """
+    cut = trace.sources.filter("truncated")["source"].to_list()
+    last = (
+        trace.scan("ops")
+        .filter(pl.col("source").is_in(cut))
+        .group_by(_GPU)
+        .agg(_last=pl.col("start_ns").max())
+        .collect()
+    )
     size = pl.len().over("mark_id", "call_correlation")
-    replayed = launched.filter((pl.col("by") != "span") & (size > 1))
-    return replayed.group_by("mark_id").agg(n_replayed=pl.len().cast(pl.Int64))
+    replayed = launched.filter((pl.col("by") != "span") & (size > 1)).join(
+        marks.select("mark_id", *_PROCESS), on="mark_id"
+    )
+    ends = replayed.join(last, on=_GPU, how="left", nulls_equal=True)
+    return ends.group_by("mark_id").agg(
+        n_replayed=pl.len().cast(pl.Int64), unfollowed=(pl.col("start_ns") >= pl.col("_last")).any()
+    )
 
 
 def _spans(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:

@@ -39,7 +39,7 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         frame: One row per handoff with the events, ``has_*``, ``beyond_*``, ``open_receive``, ``repeated``,
-            ``aligned``, ``uncertainty_ns`` and ``kind``.
+            ``aligned``, ``uncertainty_ns``, ``src_source``, ``dst_source`` and ``kind``.
     """
     has_src = pl.col("has_produce") | pl.col("has_submit") | pl.col("producer_finish_ns").is_not_null()
     has_dst = pl.col("has_receive") | pl.col("has_consume") | pl.col("consumer_start_ns").is_not_null()
@@ -83,11 +83,14 @@ def _order() -> pl.Expr:
     bound = pl.col("uncertainty_ns")
     beyond = pl.any_horizontal((d < -bound).fill_null(value=False) for d in cross)
     backward = pl.any_horizontal((d < 0).fill_null(value=False) for d in cross)
+    # Without a bound, one event that went backward makes every comparison between these two files worthless.
+    files = ["src_source", "dst_source"]
+    backward = backward | ((backward & bound.is_null()).any().over(files) & bound.is_null())
     unknown = pl.any_horizontal(d.is_null() for d in own) & (pl.col("kind") != "local")
     return (
         pl.when(backward_own | beyond)
         .then(pl.lit("violation"))
-        .when(backward | unknown)
+        .when(backward | unknown | ~pl.col("aligned"))
         .then(pl.lit("cannot_tell"))
         .otherwise(pl.lit("ok"))
     )
@@ -96,8 +99,10 @@ def _order() -> pl.Expr:
 def missing_reasons(frame: pl.DataFrame) -> pl.DataFrame:
     """Return one row per missing event of handoffs that are neither complete nor ambiguous: ``event, reason, rank``.
 
-    ``reason`` is a key of `gapscope.handoffs.times.REASONS`, or ``no_mark``, ``no_mark_on_edge``, ``beyond_window``.
+    ``handoff`` numbers the handoffs. ``reason`` is a key of `gapscope.handoffs.times.REASONS`, or ``no_mark``,
+    ``no_mark_on_edge``, ``beyond_window``.
     """
+    frame = frame.with_row_index("handoff")
     rows = []
     for event in FIVE:
         mark = _MARK_OF[event]
@@ -116,5 +121,5 @@ def missing_reasons(frame: pl.DataFrame) -> pl.DataFrame:
             & ~((pl.col("kind") == "local") & pl.lit(event in ("submit", "movement_start", "available")))
         )
         rank = pl.col("src_rank" if SIDES[mark] == "src" else "dst_rank")
-        rows.append(missing.select(event=pl.lit(event), mark=pl.lit(mark), reason=reason, rank=rank))
+        rows.append(missing.select("handoff", event=pl.lit(event), mark=pl.lit(mark), reason=reason, rank=rank))
     return pl.concat(rows)

@@ -14,7 +14,16 @@ from __future__ import annotations
 import polars as pl
 
 _EDGE = ["job", "src", "dst", "channel", "group"]
-RULE = "the first recorded step of each edge, and what began before both ranks recorded"
+
+
+def start_up_rule(warmup: int = 1) -> str:
+    """Return the rule in words.
+
+    >>> start_up_rule(2)
+    'the first 2 recorded steps of each edge, and what began before both ranks recorded'
+    """
+    steps = "" if warmup == 0 else "the first recorded step" if warmup == 1 else f"the first {warmup} recorded steps"
+    return (f"{steps} of each edge, and " if steps else "") + "what began before both ranks recorded"
 
 
 def with_steady(frame: pl.DataFrame, warmup: int = 1) -> pl.DataFrame:

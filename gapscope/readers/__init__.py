@@ -45,5 +45,5 @@ def _describe(path: Path, first: bytes) -> str:
         return "the folder is no nsys parquet export"
     if not first:
         return "the file is empty"
-    shown = first[:24].decode("ascii", "backslashreplace").replace("\n", "\\n")
+    shown = first[:24].decode("ascii", "backslashreplace")
     return f"the content is not a format that gapscope knows (it starts with {shown!r})"

@@ -805,9 +805,14 @@ def scan(
                 return DATA
             i += 1
             continue
-        elif _byte(buf, i) != _QUOTE:  # a brace too many and the like: nothing is lost by it
-            i += 1
-            continue
+        elif _byte(buf, i) != _QUOTE:
+            if i + 1 >= n and not final:
+                return DATA
+            after = _byte(buf, i + 1)
+            brackets = after == _OPEN or after == _CLOSE or after == _CLOSE_LIST
+            if _byte(buf, i) == _CLOSE or i + 1 >= n or after <= _SPACE or after == _COMMA or brackets:
+                i += 1  # a brace too many and the like: nothing is lost by it; more than one byte was an event
+                continue
         if end >= 0 and state[PH] >= 0:
             state[EVENTS] += 1
             state[DEBRIS] = 0

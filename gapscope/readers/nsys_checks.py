@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from gapscope.readers.nsys_calls import CALL_TABLES
 from gapscope.readers.nsys_export import KEPT_TABLES
 from gapscope.readers.nsys_meta import Meta
 from gapscope.readers.nsys_ops import GRAPH_TRACE, KERNEL, OP_TABLES
@@ -44,6 +45,9 @@ def note_gaps_in_record(reading: Reading, meta: Meta, frames: Mapping[str, pl.Da
         _note_no_operations(meta, tables, frames)
         if "correlationId" in tables.columns(KERNEL) or not tables.has(KERNEL):
             _note_lost_launches(tables, ops, calls)
+    if ops.height and calls.is_empty() and tables.damaged.isdisjoint(CALL_TABLES):
+        message = "GPU operations were recorded, but no API calls: which mark launched them is not known"
+        tables.note("no_api_calls", "warning", message, "Export the report again, with all its tables.")
     if NVTX not in tables.damaged and ranges.is_empty():
         _note_no_ranges(meta, tables, foreign)
     _note_graphs(tables, ops)

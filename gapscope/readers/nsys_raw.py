@@ -163,6 +163,9 @@ class Tables:
     def strings(self, ids: pl.Series) -> dict[int, str]:
         """Return the strings of StringIds for some ids; ids that it lacks are left out."""
         distinct = ids.drop_nulls().unique().sort()
+        if not distinct.is_empty() and "StringIds" not in self.raw.tables:
+            message = "the export has no table StringIds: what calls, operations and threads are called is lost"
+            self.note("missing_table", "warning", message, "Export the report again, with all its tables.")
         if distinct.is_empty() or not self.has("StringIds"):
             return {}
         empty = pl.DataFrame(schema={"id": pl.Int64, "value": pl.String})

@@ -94,11 +94,13 @@ def _with_damage(source: SourceTables, damage: str | None) -> SourceTables:
     """Return the tables of a database with what is wrong with its structure: rows can be gone without an error."""
     if damage is None:
         return source
-    message = f"the database is damaged ({damage}): rows may be missing or wrong"
-    hint = "Export the report again; if the file was copied, check that the copy is whole."
-    note = Finding("damaged_database", "warning", message, hint, path=source.info.path)
+    findings = list(source.findings)
+    if all(finding.code != "damaged_table" for finding in findings):
+        message = f"the database is damaged ({damage}): rows may be missing or wrong"
+        hint = "Export the report again; if the file was copied, check that the copy is whole."
+        findings.append(Finding("damaged_database", "warning", message, hint, path=source.info.path))
     dropped = {**source.info.dropped, "damaged": source.info.dropped.get("damaged", 0) + 1}
-    return SourceTables(replace(source.info, dropped=dropped), source.tables, (*source.findings, note))
+    return SourceTables(replace(source.info, dropped=dropped), source.tables, tuple(findings))
 
 
 def _scratch(cache_dir: Path | None) -> Path | None:

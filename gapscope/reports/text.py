@@ -11,17 +11,18 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gapscope.findings import Finding
-from gapscope.phases import PHASES
-from gapscope.reports.units import count, duration, size
+from gapscope.findings import Finding, plural
+from gapscope.phases import UNPOSTED
+from gapscope.reports.units import duration, size
 
 _MOST_PHASE_TABLES = 8
 _QUANTILES = ("p50", "p90", "p99", "max")
-_PHASE_ENDS = {
-    "submission": "producer finish → submit",
-    "start_wait": "submit → movement start",
-    "movement": "movement start → available",
-    "consumer_wait": "available → consumer start",
+_PHASE_WORDS = {
+    "submission": "produced, not yet submitted",
+    "start_wait": "submitted, not yet moving",
+    "movement": "moving, not yet available",
+    "movement_unposted": "  of it: receive not yet posted",
+    "consumer_wait": "available, consumer not started",
 }
 _MARKER = {"error": ("✗", "red"), "warning": ("!", "yellow"), "info": ("·", "dim")}
 
@@ -56,11 +57,13 @@ def _headline(summary: dict[str, Any]) -> Text:
     n = summary["handoffs"]
     if not n["total"]:
         return Text("No handoffs found", style="bold")
-    text = Text(count(n["total"], "handoff"), style="bold")
+    text = Text(plural(n["total"], "handoff"), style="bold")
     others = [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items() if k != "complete"]
     states = ", ".join([f"{n['status'].get('complete', 0):,} complete", *others])
     text.append(f" ({states if others else 'all complete'})", style="not bold")
     counted = f"; percentiles are over the {n['counted']:,} that are complete, in order and past start-up"
+    if not n["counted"]:
+        counted = "; none of them can be counted"
     return text.append(counted, style="not bold")
 
 
@@ -73,7 +76,7 @@ def _recordings(summary: dict[str, Any]) -> Table:
             + (" (cut)" if r["truncated"] else "")
             + ("" if r["used"] else " (clock evidence only)")
         )
-        rank = "?" if r["rank"] is None else str(r["rank"])
+        rank = f"? (pid {r['pid']})" if r["rank"] is None else str(r["rank"])
         rank = rank if r["job"] is None else f"{r['job']}:{rank}"
         table.add_row(rank, tool, name, duration(r["window_ns"]), f"{r['ops']:,}", f"{r['marks']:,}")
     return table
@@ -86,8 +89,8 @@ def _clocks(summary: dict[str, Any]) -> Text:
     origin = f" ({'; '.join(origins)})" if origins else ""
     if not used:
         return Text("")
-    if qualities == {"same_clock"} or len({r["path"] for r in used}) == 1:
-        text = f"Clock: all ranks stand in one recording, one clock{origin}."
+    if len({r["path"] for r in used}) == 1:
+        text = f"Clock: one recording, one clock{origin}."
     elif "unaligned" in qualities:
         text = "Clock: not all files have absolute time; what spans an unaligned file has no duration."
     else:
@@ -127,11 +130,13 @@ def _edges(summary: dict[str, Any]) -> Table:
 def _phases(edge: dict[str, Any]) -> Table:
     table = _table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES))
     floor = edge["uncertainty_ns"] or 0
-    for phase in PHASES:
+    for phase, words in _PHASE_WORDS.items():
         spread = edge["phases"][phase]
+        if phase == UNPOSTED and not spread.get("max_ns"):
+            continue
         table.add_row(
-            phase.replace("_", " "),
-            Text(_PHASE_ENDS[phase], style="dim"),
+            "" if phase == UNPOSTED else phase.replace("_", " "),
+            Text(words, style="dim"),
             *(duration(spread.get(f"{q}_ns"), floor) for q in _QUANTILES),
         )
     return table
@@ -144,8 +149,16 @@ def _left_out(summary: dict[str, Any]) -> Text:
     for order, words in (("violation", "with events out of order"), ("cannot_tell", "whose order cannot be told")):
         if n["order"].get(order):
             parts.append(f"{n['order'][order]:,} {words}")
-    text = "Phases are a view of the gap, not its cause. Percentiles are observed values."
-    return Text((f"\nNot counted (may overlap): {'; '.join(parts)}.\n" if parts else "\n") + text, style="dim")
+    early = [
+        f"{e['submitted_early']:,} of {e['counted']:,} {_edge_name(e)}"
+        for e in summary["edges"]
+        if e["submitted_early"]
+    ]
+    lines = [f"Not counted (a handoff can be in several): {'; '.join(parts)}."] if parts else []
+    if early:
+        lines.append(f"Submitted before the producer had finished, so no submission phase: {', '.join(early)}.")
+    lines.append("Phases cut the gap at the events; they are a view of it, not its cause.")
+    return Text("\n" + "\n".join(lines), style="dim")
 
 
 def _findings(findings: Sequence[Finding], verbose: bool) -> Table:
@@ -159,12 +172,13 @@ def _findings(findings: Sequence[Finding], verbose: bool) -> Table:
             continue
         sign, style = _MARKER[f.level]
         where = f"{PurePath(f.path).name}: " if f.path else f"rank {f.rank}: " if f.rank is not None else ""
-        line = Text(where, style="bold").append(f.message, style="not bold")
+        message = f.message if f.message.endswith((".", ":", "!", "?")) else f.message + "."
+        line = Text(where, style="bold").append(message, style="not bold")
         if f.hint:
             line.append(f" {f.hint}", style="not bold dim")
         table.add_row(Text(sign, style=style), line)
     if hidden:
-        table.add_row("", Text(f"{count(hidden, 'note')} more with -v", style="dim"))
+        table.add_row("", Text(f"{plural(hidden, 'note')} more with -v", style="dim"))
     return table
 
 
@@ -173,5 +187,5 @@ def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
         right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=right)
+        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=right, overflow="fold")
     return table

@@ -43,15 +43,6 @@ def size(size_bytes: int | None) -> str:
     raise AssertionError
 
 
-def count(n: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> count(1, "handoff"), count(1240, "handoff")
-    ('1 handoff', '1,240 handoffs')
-    """
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
-
-
 def _three(value: float) -> str:
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{digits}f}"

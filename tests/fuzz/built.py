@@ -1,7 +1,7 @@
 """Recordings built by hand, as torch.profiler writes them: small enough to be cut at every length.
 
-Handoff `seq` begins at `1000 * seq` microseconds. In the layout `plain`, `PLAIN` holds its times in nanoseconds from
-there; the other layouts are ways in which real frameworks set the marks.
+Handoff `seq` begins at `1000 * seq` microseconds. In the layouts `minimal` and `plain`, `PLAIN` holds its times in
+nanoseconds from there; the other layouts are ways in which real frameworks set the marks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLAIN = {
     "available_ns": 62_000,
     "consumer_start_ns": 66_000,
 }
-HEAD = '{"baseTimeNanoseconds": %d, "traceEvents": [\n' % BASE_NS
+HEAD = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [\n'
 TAIL = "\n]}\n"
 BACKWARD_THREAD = 99
 
@@ -73,6 +73,19 @@ class Rank:
 
 def _when(start, end):
     return {"ts": start, "dur": round(end - start, 3)}
+
+
+def minimal(ranks, t, key):
+    """One kernel for each mark."""
+    source, destination = ranks
+    source.mark(f"produce {key}", t, t + 19)
+    source.mark(f"submit {key}", t + 20, t + 29)
+    source.kernel(t + 10, (t + 20, t + 40))
+    source.kernel(t + 25, (t + 41.5, t + 50))
+    destination.mark(f"receive {key}", t + 50, t + 59)
+    destination.mark(f"consume {key}", t + 60, t + 69)
+    destination.kernel(t + 55, (t + 56, t + 62))
+    destination.kernel(t + 63, (t + 66, t + 70))
 
 
 def plain(ranks, t, key):
@@ -187,7 +200,7 @@ def backward(ranks, t, key):
             rank.thread_name(BACKWARD_THREAD, "pt_autograd_0")
 
 
-LAYOUTS = {f.__name__: f for f in (plain, nested, posted, slots, spans, graphs, points, backward)}
+LAYOUTS = {f.__name__: f for f in (minimal, plain, nested, posted, slots, spans, graphs, points, backward)}
 
 
 def recorded(layout, seqs) -> tuple[Rank, Rank]:
@@ -208,5 +221,5 @@ def kineto(texts, head=HEAD, tail=TAIL) -> bytes:
 
 
 def plain_times(seq) -> dict[str, int]:
-    """The six times of a handoff of the layout `plain`."""
+    """The six times of a handoff of the layouts `minimal` and `plain`."""
     return {name: BASE_NS + 1_000_000 * seq + offset for name, offset in PLAIN.items()}

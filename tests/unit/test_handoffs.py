@@ -150,15 +150,15 @@ def test_backward_threads_count_while_the_bracket_is_open():
 
 def test_several_receives_of_one_key():
     d = Recording("b", pid=11)
-    d.mark("receive src=0 dst=1 seq=1", 0, 10)  # posted: launches nothing
-    d.mark("receive src=0 dst=1 seq=1", 20, 30)
-    d.kernel(25, 240, 250)
-    d.mark("receive src=0 dst=1 seq=1", 40, 50)
-    d.kernel(45, 260, 270)
-    d.mark("consume src=0 dst=1 seq=1", 60, 90)
-    d.kernel(70, 280, 290)
+    d.mark("receive src=0 dst=1 seq=1", 1000, 1010)  # posted: launches nothing
+    d.mark("receive src=0 dst=1 seq=1", 1020, 1030)
+    d.kernel(1025, 1240, 1250)
+    d.mark("receive src=0 dst=1 seq=1", 1040, 1050)
+    d.kernel(1045, 1260, 1270)
+    d.mark("consume src=0 dst=1 seq=1", 1060, 1090)
+    d.kernel(1070, 1280, 1290)
     a = analyze(source(seqs=(1,)), d)
-    assert times(a, 1)[2:] == (0, 1220, 270, 280)
+    assert times(a, 1)[2:] == (1000, 1220, 1270, 1280)
     assert field(a, "status", 1) == "complete"
 
 
@@ -285,7 +285,7 @@ def test_gpu_work_that_was_not_traced_is_not_host_work():
     assert times(a, 1)[:4] == (None, 110, 1000, None)
     assert field(a, "status", 1) == "incomplete"
     assert [f.message for f in a.findings if f.code == "missing_producer_finish"] == [
-        "1 handoffs have no producer_finish: GPU work of the process was not recorded."
+        "1 handoff without producer_finish: GPU work of the process was not recorded."
     ]
 
 
@@ -385,6 +385,9 @@ def test_a_rank_that_was_not_given():
     a = analyze(source())
     assert a.handoffs["status"].unique().to_list() == ["unmatched_send"]
     assert a.handoffs["gap_ns"].null_count() == 3
+    assert [(f.code, f.message, f.count) for f in a.findings] == [
+        ("missing_rank", "3 handoffs without one end: rank 1 is not among the recordings.", 3)
+    ]
 
 
 def test_consumer_before_available_is_a_violation_and_left_out():
@@ -395,6 +398,33 @@ def test_consumer_before_available_is_a_violation_and_left_out():
     assert (field(a, "order", 2), field(a, "status", 2)) == ("violation", "complete")
     assert times(a, 2)[5] == 2245
     assert a.summary["handoffs"]["counted"] == 1
+
+
+def test_recordings_that_were_never_made_at_the_same_time_have_no_durations():
+    late = destination()
+    for rows in late.rows.values():
+        for row in rows:
+            for key in ("start_ns", "end_ns"):
+                if key in row:
+                    row[key] += 10**9
+    a = analyze(source(), late)
+    assert a.handoffs["status"].to_list() == ["unaligned"] * 3
+    assert a.handoffs["gap_ns"].null_count() == 3
+    assert "windows_apart" in codes(a)
+
+
+def test_one_handoff_that_went_backward_makes_all_between_two_files_worthless():
+    d = destination()
+    for o in d.rows["ops"]:
+        if 2000 < o["start_ns"] < 3000:
+            o["start_ns"] -= 100
+            o["end_ns"] -= 100
+    a = analyze(source(), d)
+    assert a.handoffs["order"].to_list() == ["cannot_tell"] * 3
+    assert [f.message for f in a.findings if f.code == "clocks_disagree"] == [
+        "1 handoff from rank 0 to rank 1 went backward in time, by up to 70 ns: the clocks of the two files disagree by "
+        "at least that."
+    ]
 
 
 def test_backward_between_ranks_without_a_clock_bound_cannot_be_told():

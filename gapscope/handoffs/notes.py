@@ -1,0 +1,143 @@
+"""What is missing from the handoffs, weak or odd, in words."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.findings import Finding, plural
+from gapscope.handoffs.status import missing_reasons
+from gapscope.handoffs.times import REASONS
+from gapscope.schema import EVENTS
+from gapscope.trace import Trace
+
+_WORDS = {
+    **REASONS,
+    "no_mark": "the handoff has no {mark} mark",
+    "no_mark_on_edge": "no handoff between these ranks has a {mark} mark",
+    "rank_not_given": "rank {rank} is not among the recordings",
+    "beyond_window": "the rank recorded no {mark} mark there: the handoff lies before or after what it recorded",
+}
+_HINTS = {
+    "no_gpu_record": "Record that rank with CUDA tracing on (nsys -t cuda,nvtx; torch.profiler with "
+    "ProfilerActivity.CUDA), or put device=cpu into the marks if the work is on the host.",
+    "no_mark_on_edge": "Put the mark around the code that enqueues that work.",
+    "rank_not_given": "Name its file, too.",
+    "cut": "Let the job finish writing the file.",
+}
+
+
+def notes_on(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
+    """Return the findings about the handoffs.
+
+    Args:
+        frame: The handoffs, with the columns that `gapscope.handoffs.build` works with.
+        trace: The recordings.
+    """
+    return [*_missing(frame, trace), *_clocks(frame), *_repeated(frame), *_opaque(frame)]
+
+
+def note_on_no_marks(trace: Trace) -> Finding:
+    """Return what to do where no handoff mark was found."""
+    units = trace.marks.height
+    return Finding(
+        "no_handoff_marks",
+        "warning",
+        "No handoff marks were found" + (f" (only {plural(units, 'step or request mark')})." if units else "."),
+        "Put ranges such as `gapscope::submit src=0 dst=1 seq=7` around the code that enqueues a handoff (NVTX or "
+        "torch.profiler.record_function): produce and submit on the source, receive and consume on the destination.",
+    )
+
+
+def _missing(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
+    given = trace.processes["rank"].drop_nulls().cast(pl.Int64).implode()
+    absent = pl.col("rank").is_not_null() & (pl.col("rank") >= 0) & ~pl.col("rank").is_in(given)
+    rows = (
+        missing_reasons(frame)
+        .with_columns(reason=pl.when(absent).then(pl.lit("rank_not_given")).otherwise("reason"))
+        .with_columns(event=pl.when(absent).then(pl.lit("rank")).otherwise("event"))
+        .with_columns(mark=pl.when(absent).then(None).otherwise("mark"))
+    )
+    counts = rows.group_by("event", "mark", "reason", "rank").agg(n=pl.col("handoff").n_unique())
+    return [
+        Finding(
+            f"missing_{row['event']}",
+            "info" if row["reason"] == "beyond_window" else "warning",
+            f"{plural(row['n'], 'handoff')} without {row['event'] if row['mark'] else 'one end'}: "
+            f"{_WORDS[row['reason']].format(mark=row['mark'], rank=row['rank'])}.",
+            _HINTS.get(row["reason"], ""),
+            rank=row["rank"],
+            count=row["n"],
+        )
+        for row in counts.sort("event", "reason", "rank").iter_rows(named=True)
+    ]
+
+
+def _clocks(frame: pl.DataFrame) -> list[Finding]:
+    """Return what the order of events says about the clocks of two files, and of violations on one clock."""
+    pair = ["src_rank", "dst_rank"]
+    backward = pl.min_horizontal(
+        pl.col("available_ns") - pl.col("movement_start_ns"), pl.col("consumer_start_ns") - pl.col("producer_finish_ns")
+    )
+    cases = (
+        (
+            "windows_apart",
+            pl.col("apart"),
+            "{n} from rank {src_rank} to rank {dst_rank} between recordings that were never made at the same time, by "
+            "their clocks: no duration between them is given.",
+            "Name files of one run; if they are, the clocks of their hosts are far apart.",
+        ),
+        (
+            "clocks_disagree",
+            (pl.col("order") == "cannot_tell") & pl.col("aligned") & (backward < 0),
+            "{n} from rank {src_rank} to rank {dst_rank} went backward in time, by up to {by_ns:,} ns: the clocks of "
+            "the two files disagree by at least that.",
+            "No handoff between these two files is counted.",
+        ),
+        (
+            "order_violations",
+            pl.col("order") == "violation",
+            "{n} from rank {src_rank} to rank {dst_rank} had an event before the one that it needs (the consumer "
+            "before the data, or movement before the producer's end).",
+            "Check that the marks enclose the code that enqueues the work; if they do, the pipeline has a race.",
+        ),
+    )
+    found = []
+    for code, chosen, message, hint in cases:
+        rows = frame.filter(chosen).group_by(pair).agg(count=pl.len(), by_ns=-backward.min()).sort(pair)
+        found += [
+            Finding(code, "warning", message.format(n=plural(r["count"], "handoff"), **r), hint, count=r["count"])
+            for r in rows.iter_rows(named=True)
+        ]
+    return found
+
+
+def _repeated(frame: pl.DataFrame) -> list[Finding]:
+    repeated = frame.filter(pl.col("status") == "ambiguous").height
+    if not repeated:
+        return []
+    return [
+        Finding(
+            "ambiguous_handoffs",
+            "warning",
+            f"{plural(repeated, 'handoff')} with the same mark, key and slot more than once.",
+            "Give each handoff of a pair of ranks its own seq, or each tensor its own slot.",
+            count=repeated,
+        )
+    ]
+
+
+def _opaque(frame: pl.DataFrame) -> list[Finding]:
+    sources = [(pl.col(f"{e}_source") == "estimated").fill_null(value=False) for e in EVENTS]
+    opaque = frame.filter(pl.any_horizontal(sources)).height
+    if not opaque:
+        return []
+    return [
+        Finding(
+            "graph_bounds",
+            "warning",
+            f"{plural(opaque, 'handoff')} with times from CUDA graphs recorded as one block: they are the graph's "
+            "bounds, not those of an operation in it (source `estimated`).",
+            "nsys profile --cuda-graph-trace=node records the operations inside.",
+            count=opaque,
+        )
+    ]
