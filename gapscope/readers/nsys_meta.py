@@ -206,12 +206,11 @@ def note_diagnostics(tables: Tables) -> None:
             key = (severity, " ".join(text.split()))
             counts[key] = counts.get(key, 0) + 1
     ordered = sorted(counts, key=lambda k: (-k[0], not re.search("CUDA|NVTX|CUPTI", k[1]), -counts[k], k[1]))
-    for severity, text in ordered[:_MOST_DIAGNOSTICS]:
-        level = "warning" if severity == _SEVERITIES["error"] else "info"
-        tables.note("nsys_diagnostic", level, f"nsys said while recording: {text}", count=counts[severity, text])
-    rest = ordered[_MOST_DIAGNOSTICS:]
-    if rest:
-        number = sum(counts[k] for k in rest)
-        tables.note(
-            "nsys_diagnostic", "info", f"nsys gave {len(rest)} more kinds of warnings while recording", count=number
-        )
+    errors = [text for severity, text in ordered if severity == _SEVERITIES["error"]]
+    warnings = [text for severity, text in ordered if severity != _SEVERITIES["error"]]
+    for level, texts, said in (("warning", errors, "reported errors"), ("info", warnings, "warned")):
+        if texts:
+            shown = "; ".join(text.rstrip(".") for text in texts[:_MOST_DIAGNOSTICS])
+            more = f"; and {len(texts) - _MOST_DIAGNOSTICS} more" if len(texts) > _MOST_DIAGNOSTICS else ""
+            number = sum(count for (_, text), count in counts.items() if text in texts)
+            tables.note("nsys_diagnostic", level, f"nsys {said} while recording: {shown}{more}", count=number)

@@ -49,13 +49,17 @@ JSON_FILES = tuple(name for name in FILES if ".json" in name)
 SQLITE_FILES = tuple(name for name in FILES if ".sqlite" in name)
 
 MAY_BE_LOST = {
-    # The event and stream of an event record are known from a wait that names it, the kind of a wait from its call.
-    "syncs": {"device", "context", "stream", "event", "kind"},
+    # The event and stream of an event record are known from a wait that names it.
+    "syncs": {"device", "context", "stream", "event"},
     # Names and ranks stand in records of their own.
     "threads": {"name", "autograd"},
     "processes": {"pid", "label", "file_rank"},
     "ranges": {"domain"},
 }
+
+
+OF_CALL = ("syncs", "kind")
+"""The kind of a synchronization is that of its call; without the call it is the tool's own, coarser one."""
 
 
 @dataclass(frozen=True)
@@ -208,13 +212,17 @@ def _moved(rows: Counter, table: str, shift: int) -> Counter:
 def _take_out_degraded(table: str, gained: Counter, absent: Counter) -> None:
     """Take out the pairs of rows of which one has lost fields that other records complete."""
     may = [column in MAY_BE_LOST.get(table, ()) for column in reader_dtypes(table)]
+    free = [(table, column) == OF_CALL for column in reader_dtypes(table)]
     if not any(may):
         return
     for row in list(gained.elements()):
         fits = (
             other
             for other in absent
-            if all(a == b or (lost and a in (None, False)) for a, b, lost in zip(row, other, may, strict=True))
+            if all(
+                a == b or any_value or (lost and a in (None, False))
+                for a, b, lost, any_value in zip(row, other, may, free, strict=True)
+            )
         )
         other = next(fits, None)
         if other is not None:
@@ -275,7 +283,8 @@ def touched_by(undamaged: Whole, source: SourceTables, found: Difference) -> set
     called = [row["start_ns"] for row in _dicts("calls", changed["calls"])]
     for op in _dicts("ops", changed["ops"]):
         for frames in tables:
-            called += frames["calls"].filter(correlation=op["correlation"])["start_ns"].to_list()
+            if op["correlation"] is not None:
+                called += frames["calls"].filter(correlation=op["correlation"])["start_ns"].to_list()
             spans = frames["ranges"].filter(pl.col("kind") == "gpu_span", pl.col("end_ns") >= op["end_ns"])
             names |= set(spans.filter(pl.col("start_ns") <= op["start_ns"])["name"])
     for frames in tables:
