@@ -1,1 +1,1 @@
-"""Damaged recordings: cut, flipped, shuffled, with tables and columns gone. Nothing is invented, nothing lost unsaid."""
+"""Damaged recordings: cut, flipped, shuffled, tables and columns gone. Nothing is invented, nothing lost unsaid."""

@@ -1,4 +1,4 @@
-"""Files that end too soon: what is there is kept, what is gone is said, no time is decided by what is left by chance."""
+"""Files that end too soon: what is there is kept, what is gone is said, and what is left by chance decides no time."""
 
 from __future__ import annotations
 
