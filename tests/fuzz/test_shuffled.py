@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.fuzz import built, exports
@@ -79,8 +80,6 @@ def test_rows_of_a_real_export_in_any_order(tmp_path, name, seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_of_a_parquet_export_in_any_order(tmp_path, seed):
-    import polars as pl
-
     database, folder = tmp_path / "both.sqlite", tmp_path / "both_pqtdir"
     exports.build(database, built.recorded("plain", (1, 2, 3)))
     exports.as_parquet(database, folder)
