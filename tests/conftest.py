@@ -25,7 +25,7 @@ SETTINGS_OF_THE_USER = (
     "TTY_COMPATIBLE",
     "TTY_INTERACTIVE",
 )
-CACHE = pytest.StashKey[tempfile.TemporaryDirectory]()
+CACHE = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser):
@@ -35,15 +35,15 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     for name in SETTINGS_OF_THE_USER:
         os.environ.pop(name, None)
-    config.stash[CACHE] = tempfile.TemporaryDirectory(prefix="gapscope-tests-")
-    os.environ["GAPSCOPE_CACHE"] = config.stash[CACHE].name
+    config.stash[CACHE] = tempfile.mkdtemp(prefix="gapscope-tests-")
+    os.environ["GAPSCOPE_CACHE"] = config.stash[CACHE]
     if nsys := os.environ.get("GAPSCOPE_NSYS"):
         os.environ["PATH"] = os.pathsep.join([str(Path(nsys).resolve().parent), os.environ["PATH"]])
 
 
 def pytest_unconfigure(config):
     if CACHE in config.stash:
-        config.stash[CACHE].cleanup()
+        shutil.rmtree(config.stash[CACHE], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):
