@@ -19,6 +19,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -93,6 +94,8 @@ def load_entry(entry: Path) -> SourceTables | None:
         return None
     try:
         stored = json.loads((entry / "source.json").read_text())
+        if stored["checksums"] != _checksums(entry):
+            raise ValueError(entry)
         tables = {}
         for name in READER_TABLES:
             frame = pl.scan_parquet(entry / f"{name}.parquet")
@@ -119,7 +122,11 @@ def store_entry(entry: Path, source: SourceTables) -> str | None:
             frame.collect().write_parquet(staging / f"{name}.parquet", compression="lz4", statistics=False)
         if source.windows is not None:
             source.windows.write_parquet(staging / "windows.parquet")
-        stored = {"info": asdict(source.info), "findings": [asdict(f) for f in source.findings]}
+        stored = {
+            "info": asdict(source.info),
+            "findings": [asdict(f) for f in source.findings],
+            "checksums": _checksums(staging),
+        }
         (staging / "source.json").write_text(json.dumps(stored))
         try:
             staging.rename(entry)
@@ -131,6 +138,18 @@ def store_entry(entry: Path, source: SourceTables) -> str | None:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return None
+
+
+def _checksums(entry: Path) -> dict[str, int]:
+    """Return the checksum of each table: a page that went bad on the disk must not surface in an analysis."""
+    out = {}
+    for file in sorted(entry.glob("*.parquet")):
+        total = 0
+        with file.open("rb") as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                total = zlib.crc32(piece, total)
+        out[file.name] = total
+    return out
 
 
 def _write_at_once(path: Path, text: str) -> None:

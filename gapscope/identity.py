@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from gapscope.errors import IdentityError
 from gapscope.findings import Finding
 
-_RANK_IN_NAME = re.compile(r"rank[-_ \[(]*(\d+)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"rank[-_ \[(]*(\d{1,9})(?!\d)", re.IGNORECASE)
 _AT_SOURCE = ("produce", "submit", "producer_finish")
 _AT_DESTINATION = ("receive", "consume", "available", "consumer_start")
 
 
-def ranks_from_marks(marks: pl.DataFrame) -> pl.DataFrame:
+def ranks_from_marks(marks: pl.DataFrame, paths: Sequence[str]) -> pl.DataFrame:
     """Return ``source, process, mark_rank``: the rank that the marks of each process state.
 
     Raises:
@@ -34,14 +34,16 @@ def ranks_from_marks(marks: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("mark").is_in(_AT_DESTINATION) & (pl.col("dst") >= 0))
         .then("dst")
     )
-    said = marks.select("source", "process", "text", mark_rank=stated.cast(pl.Int32)).drop_nulls("mark_rank")
+    said = marks.select("source", "process", "text", mark_rank=stated.cast(pl.Int32, strict=False)).drop_nulls(
+        "mark_rank"
+    )
     first = said.group_by("source", "process", "mark_rank", maintain_order=True).first()
     several = first.filter(pl.len().over("source", "process") > 1).sort("source", "process", "mark_rank")
     if several.height:
-        one, two = several["text"][0], several["text"][1]
+        one, two = several.head(2).rows(named=True)
         raise IdentityError(
-            f"Process {several['process'][0]} marks itself as rank {several['mark_rank'][0]} ({one!r}) "
-            f"and as rank {several['mark_rank'][1]} ({two!r}). "
+            f"{paths[one['source']]}: process {one['process']} marks itself as rank {one['mark_rank']} "
+            f"({one['text']!r}) and as rank {two['mark_rank']} ({two['text']!r}). "
             "produce and submit belong to rank src, receive and consume to rank dst; mend the marks or add rank=."
         )
     return first.select("source", "process", "mark_rank")

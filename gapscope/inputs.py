@@ -41,28 +41,34 @@ def expand(paths: Iterable[str | PathLike[str]]) -> list[InputFile]:
     """
     found: dict[Path, InputFile] = {}
     for given in paths:
-        path = Path(given)
-        if path.is_dir() and not is_parquet_export(path):
-            inside = [_without_twin(p, path) for p in _walk(path)]
-            entries = [e for e in inside if e is not None]
-            if not entries:
-                raise UsageError(f"{path}: the folder holds no files. Name a recording or a folder with recordings.")
-        elif path.exists():
-            entries = [InputFile(path, named=True)]
-        else:
-            matches = sorted(glob.glob(str(given), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute patterns
-            if not matches:
-                raise UsageError(f"{given}: there is no such file, and as a pattern it matches nothing.")
-            entries = [
-                InputFile(Path(m), named=False) for m in matches if Path(m).is_file() or is_parquet_export(Path(m))
-            ]
-        for entry in entries:
+        for entry in _behind(str(given)):
             key = entry.path.resolve()
             if key not in found or entry.named:
                 found[key] = entry
     if not found:
         raise UsageError("No recording was named. Pass .nsys-rep, exports of nsys, or torch.profiler JSON files.")
     return [found[key] for key in sorted(found)]
+
+
+def _behind(given: str) -> list[InputFile]:
+    """Return the files behind one argument."""
+    if not given:
+        raise UsageError("An empty path was given. Name a recording or a folder with recordings.")
+    path = Path(given)
+    try:
+        if path.is_dir() and not is_parquet_export(path):
+            entries = [e for e in (_without_twin(p) for p in _walk(path, set())) if e is not None]
+            if not entries:
+                raise UsageError(f"{path}: the folder holds no files. Name a recording or a folder with recordings.")
+            return entries
+        if path.exists() or path.is_symlink():
+            return [InputFile(path, named=True)]  # a link to nothing fails when it is read, by its name
+        matches = sorted(glob.glob(given, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute patterns
+    except OSError as error:
+        raise UsageError(f"{given[:200]}: cannot be looked into ({error.strerror or error}).") from error
+    if not matches:
+        raise UsageError(f"{given}: there is no such file, and as a pattern it matches nothing.")
+    return [InputFile(Path(m), named=False) for m in matches if Path(m).is_file() or is_parquet_export(Path(m))]
 
 
 def is_parquet_export(path: Path) -> bool:
@@ -73,20 +79,31 @@ def is_parquet_export(path: Path) -> bool:
     )
 
 
-def _walk(folder: Path) -> list[Path]:
-    """Return all files below a folder; a parquet export counts as one; hidden ones are left out."""
+def _walk(folder: Path, seen: set[Path]) -> list[Path]:
+    """Return all files below a folder; a parquet export counts as one.
+
+    Left out are hidden files and what is no regular file (pipes, sockets). A folder that links lead to twice is
+    looked into once. A folder that cannot be listed is returned itself: reading it then says why.
+    """
+    real = folder.resolve()
+    if real in seen:
+        return []
+    seen.add(real)
     out: list[Path] = []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
-        if entry.is_dir() and not is_parquet_export(entry):
-            out.extend(_walk(entry))
-        else:
+        try:
+            if entry.is_dir() and not is_parquet_export(entry):
+                out.extend(_walk(entry, seen))
+            elif entry.is_file() or entry.is_dir():
+                out.append(entry)
+        except OSError:
             out.append(entry)
     return out
 
 
-def _without_twin(path: Path, folder: Path) -> InputFile | None:
+def _without_twin(path: Path) -> InputFile | None:
     """Return the input for a file found in a folder; None for an export whose report is there too."""
     for suffix in _EXPORT_SUFFIXES:
         if path.name.endswith(suffix):

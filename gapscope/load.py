@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
+import numpy as np  # noqa: F401 - polars imports it on first use, which is not safe from several threads at once
 import polars as pl
 
 from gapscope import cache, identity
@@ -108,7 +109,8 @@ class _Reading:
                 self._progress(what, sum(self._fractions) / len(self._fractions))
 
         try:
-            return self._through_cache(file.path, report)
+            source = self._through_cache(file.path, report)
+            return source if _shown(file.path) == source.info.path else _renamed(source, file.path)
         except InputError as error:
             return self._otherwise(file, error, report)
         except OSError as error:
@@ -177,9 +179,14 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
+def _shown(path: Path) -> str:
+    """Return a path as text; bytes of a name that are no text are written out."""
+    return str(path).encode("utf-8", "backslashreplace").decode()
+
+
 def _renamed(source: SourceTables, path: Path) -> SourceTables:
     """Return kept tables under the name that the file has now."""
-    old, new = source.info.path, str(path)
+    old, new = source.info.path, _shown(path)
     findings = tuple(replace(f, path=new) if f.path == old else f for f in source.findings)
     return replace(source, info=replace(source.info, path=new), findings=findings)
 
@@ -216,7 +223,7 @@ def assemble(
         findings += notes
     marks = unwrap(marks)
     processes = pl.concat([_processes(number, file, jobs[number]) for number, file in enumerate(files)])
-    processes = processes.join(identity.ranks_from_marks(marks), on=["source", "process"], how="left")
+    processes = processes.join(identity.ranks_from_marks(marks, paths), on=["source", "process"], how="left")
     counts = marks.group_by("source", "process").agg(n_marks=pl.len(), mark_job=pl.col("job").first())
     processes = (
         processes.join(counts, on=["source", "process"], how="left")

@@ -76,7 +76,9 @@ def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Fin
             )
         )
     good = frame.filter(usable).with_columns(
-        source=pl.lit(None, dtype=pl.Int32), rank=pl.lit(None, dtype=pl.Int32), size_bytes=pl.col("bytes")
+        source=pl.lit(None, dtype=pl.Int32),
+        rank=pl.lit(None, dtype=pl.Int32),
+        size_bytes=pl.when(pl.col("bytes") >= 0).then("bytes"),
     )
     return good.select(pl.col(n).cast(t) for n, t in dtypes(MARKS).items()), findings
 
@@ -106,8 +108,9 @@ def _text_fields() -> list[pl.Expr]:
         return text(key).cast(pl.Int64, strict=False).alias(key)
 
     def end(key: str) -> pl.Expr:
+        rank = pl.col("name").str.extract(rf"\s{key}=(\d+)(?:\s|$)", 1).cast(pl.Int64, strict=False)
         host = pl.col("name").str.extract(rf"\s{key}=host:(\d+)(?:\s|$)", 1).cast(pl.Int64, strict=False)
-        return pl.coalesce(number(key), -1 - host).alias(key)
+        return pl.coalesce(pl.when(rank < 2**31).then(rank), -1 - host).alias(key)
 
     numbers = ("channel", "seq", "slot", "step", "mb", "bytes", "src_stage", "dst_stage")
     texts = ("group", "dir", "transport", "device", "job")

@@ -119,7 +119,11 @@ def _edges(handoffs: pl.DataFrame) -> list[dict[str, Any]]:
             (pl.col("order") == "violation").sum().alias("violations"),
             (pl.col("order") == "cannot_tell").sum().alias("cannot_tell"),
             pl.col("transport").unique().sort().alias("transports"),
-            pl.col("size_bytes").quantile(0.5, interpolation="linear").round().cast(pl.Int64).alias("size_bytes_p50"),
+            pl.col("size_bytes")
+            .quantile(0.5, interpolation="linear")
+            .round()
+            .cast(pl.Int64, strict=False)
+            .alias("size_bytes_p50"),
             pl.col("messages").sum().alias("messages"),
             pl.col("uncertainty_ns").filter(COUNTED).max().alias("uncertainty_ns"),
             (pl.col("uncertainty_ns").is_null() & COUNTED).any().alias("unbounded"),

@@ -43,3 +43,8 @@ def main() -> None:
         console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         console.print(f"gapscope: {error}", markup=False)
         sys.exit(EXIT_UNREADABLE if isinstance(error, InputError) else EXIT_USAGE)
+    except BrokenPipeError:
+        raise  # whoever reads the output has had enough
+    except OSError as error:
+        print(f"gapscope: the output cannot be written ({error.strerror or error}).", file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_USAGE)

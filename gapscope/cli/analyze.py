@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from dataclasses import asdict
 from enum import StrEnum
@@ -170,7 +171,7 @@ def _rank_of(pairs: list[str]) -> dict[int, int]:
     out = {}
     for pair in pairs:
         pid, _, rank = pair.partition("=")
-        if not (pid.isdigit() and rank.isdigit()):
+        if not (re.fullmatch("[0-9]{1,18}", pid) and re.fullmatch("[0-9]{1,9}", rank)):
             raise UsageError(f"--rank-of {pair}: give PID=RANK, two numbers.")
         out[int(pid)] = int(rank)
     return out

@@ -81,7 +81,9 @@ def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
     )
     slots = slots.filter(pl.col("_moved") | ~pl.col("_any"))
     sizes = slots.group_by(KEY).agg(
-        size_bytes=pl.when(pl.col("size_bytes").is_not_null().all()).then(pl.col("size_bytes").sum()),
+        size_bytes=pl.when(pl.col("size_bytes").is_not_null().all()).then(
+            pl.col("size_bytes").cast(pl.Int128).sum().cast(pl.Int64, strict=False)
+        ),
         messages=pl.len().cast(pl.Int64),
     )
     about = marks.sort("start_ns").group_by(KEY).agg(pl.col(c).drop_nulls().first() for c in _ABOUT)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gapscope.errors import InputError, UnknownFormatError
+from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
 from gapscope.readers.base import Reader, ReadOptions, SourceInfo, SourceTables
 from gapscope.readers.compression import head
 from gapscope.readers.kineto import KINETO
@@ -29,12 +29,16 @@ def find_reader(path: Path) -> Reader:
         InputError: The file cannot be opened.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise InputError(path, "is no regular file.", "Write the recording to a file first.")
         first = b"" if path.is_dir() else head(path)
     except OSError as error:
         raise InputError(path, f"cannot be opened ({error.strerror or error}).") from error
     for reader in READERS:
         if reader.sniff(path, first):
             return reader
+    if not first and path.is_file() and path.stat().st_size:
+        raise MalformedTraceError(path, "the compressed stream is broken from its start.", "Copy or export it again.")
     raise UnknownFormatError(
         path, f"{_describe(path, first)}.", "Readable are " + ", ".join(r.name for r in READERS) + "."
     )

@@ -164,16 +164,23 @@ def test_marks_that_are_lost_with_the_end_of_a_file_leave_no_wrong_time(tmp_path
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_cut_of_a_file_in_no_order_gives_no_derived_time(tmp_path, seed):
+    """Where the calls that are left stand in no order of time, nothing tells which ones are gone."""
     ranks = built.recorded("plain", (1, 2))
     other = read(write(tmp_path, "rank1.json", built.kineto(built.lines(ranks[1].events()))))
-    events = ranks[0].events()
-    random.Random(seed).shuffle(events)
+    events = random.Random(seed).sample(ranks[0].events(), 16)
     raw = built.kineto(built.lines(events))
     path = write(tmp_path, "rank0.json", raw)
     undamaged = whole_of(read(path), (other,))
-    for _, end in event_spans(raw)[6::2]:
+    seen = 0
+    for _, end in event_spans(raw):
         path.write_bytes(raw[:end])
-        check_handoffs(undamaged, read(path))
+        source = read(path)
+        if not source.info.calls_in_order:
+            lost = check_handoffs(undamaged, source)
+            assert all(times >= {"producer_finish_ns", "movement_start_ns"} for times in lost.values())
+            assert lost.keys() == undamaged.handoffs.keys()
+            seen += 1
+    assert seen >= 3
 
 
 def cuts(name: str, size: int, number: int, part: int) -> list[int]:
@@ -241,7 +248,7 @@ def test_built_sqlite_cut_at_many_lengths(tmp_path, packed):
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_parquet_export_with_one_file_cut(tmp_path, part):
+def test_parquet_export_with_one_file_cut(tmp_path, part, capfd):
     database, folder = tmp_path / "tiny.sqlite", tmp_path / "tiny_pqtdir"
     exports.build(database, built.recorded("plain", (1,)))
     exports.as_parquet(database, folder)
@@ -253,13 +260,14 @@ def test_parquet_export_with_one_file_cut(tmp_path, part):
         for length in generator.sample(range(len(raw)), 6)[part::2]:
             file.write_bytes(raw[:length])
             source = read(folder)
-            found = difference_in_order(undamaged, source)
+            found = missing_rows(undamaged, source)
             assert not found or told(undamaged.source, source), (file.name, length)
             check_handoffs(undamaged, source)
         file.write_bytes(raw)
+    assert capfd.readouterr().err == ""  # polars' decoder writes its panics there
 
 
-def difference_in_order(undamaged: Whole, source: SourceTables) -> int:
+def missing_rows(undamaged: Whole, source: SourceTables) -> int:
     """Return how many rows are missing; names of what has no name any more may be numbers."""
     rows = rows_of(source)
     return sum(abs(undamaged.rows[name].total() - counted.total()) for name, counted in rows.items())

@@ -56,13 +56,17 @@ def test_another_reader_version_is_another_entry(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["ops.parquet", "source.json", "calls.parquet", "windows.parquet"])
-@pytest.mark.parametrize("how", ["cut", "gone"])
+@pytest.mark.parametrize("how", ["cut", "gone", "flipped"])
 def test_a_broken_entry_is_removed(tmp_path, broken, how):
     entry = cache.entry_path(tmp_path, "digest", AReader())
     cache.store_entry(entry, tables())
     file = entry / broken
     if how == "cut":
         file.write_bytes(file.read_bytes()[:20])
+    elif how == "flipped":
+        raw = bytearray(file.read_bytes())
+        raw[len(raw) // 2] ^= 0xFF
+        file.write_bytes(raw)
     else:
         file.unlink()
     assert cache.load_entry(entry) is None

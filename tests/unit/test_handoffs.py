@@ -422,8 +422,8 @@ def test_one_handoff_that_went_backward_makes_all_between_two_files_worthless():
     a = analyze(source(), d)
     assert a.handoffs["order"].to_list() == ["cannot_tell"] * 3
     assert [f.message for f in a.findings if f.code == "clocks_disagree"] == [
-        "1 handoff from rank 0 to rank 1 went backward in time, by up to 70 ns: the clocks of the two files disagree by "
-        "at least that."
+        "1 handoff from rank 0 to rank 1 went backward in time, by up to 70 ns: the clocks of the two files disagree "
+        "by at least that."
     ]
 
 
@@ -572,3 +572,21 @@ def test_a_trace_without_marks_says_what_to_do():
     assert a.handoffs.height == 0
     assert [f.code for f in a.findings] == ["no_handoff_marks"]
     assert "gapscope::submit" in a.findings[0].hint
+
+
+def test_sizes_that_cannot_be_are_unknown_and_never_wrap():
+    s = source(seqs=(1,))
+    for slot in (1, 2, 3):
+        s.mark(f"submit src=0 dst=1 seq=1 slot={slot} bytes=4000000000000000000", 1130 + slot, 1130 + slot)
+    a = analyze(s, destination(seqs=(1,)))
+    assert field(a, "size_bytes", 1) is None
+    s = source(seqs=(1,))
+    s.rows["ranges"][1]["name"] = "gapscope::submit src=0 dst=1 seq=1 bytes=-1"
+    assert field(analyze(s, destination(seqs=(1,))), "size_bytes", 1) is None
+
+
+def test_the_largest_size_can_be_summarized():
+    s = source()
+    for r in s.rows["ranges"]:
+        r["name"] = r["name"].replace("bytes=64", "bytes=9223372036854775807")
+    assert analyze(s, destination()).summary["edges"][0]["size_bytes_p50"] is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from gapscope.errors import UsageError
@@ -63,9 +65,28 @@ def test_a_parquet_export_is_one_input(tmp_path):
         (["nothing.json"], "no such file, and as a pattern it matches nothing"),
         ([], "No recording was named"),
         (["empty"], "holds no files"),
+        (["x" * 5000], "cannot be looked into"),
     ],
 )
 def test_what_cannot_be_found_is_an_error(tmp_path, paths, message):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=message):
         expand([tmp_path / p for p in paths])
+
+
+def test_an_empty_path_is_not_the_working_directory():
+    with pytest.raises(UsageError, match="An empty path"):
+        expand([""])
+
+
+def test_pipes_and_links_that_lead_in_circles_are_left_out(tmp_path):
+    touch(tmp_path, "a/rank0.json")
+    os.mkfifo(tmp_path / "a" / "pipe")
+    (tmp_path / "a" / "self").symlink_to(".")
+    (tmp_path / "a" / "up").symlink_to("..")
+    assert names(expand([tmp_path])) == ["rank0.json"]
+
+
+def test_a_link_to_nothing_that_was_named_is_not_dropped(tmp_path):
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    assert [(e.path.name, e.named) for e in expand([tmp_path / "gone.json"])] == [("gone.json", True)]

@@ -70,7 +70,13 @@ def test_gpu_spans_are_no_marks():
 
 @pytest.mark.parametrize(
     "name",
-    ["gapscope::submit src=0 dst=1", "gapscope::submit src=x dst=1 seq=1", "gapscope::nonsense src=0 dst=1 seq=1"],
+    [
+        "gapscope::submit src=0 dst=1",
+        "gapscope::submit src=x dst=1 seq=1",
+        "gapscope::submit src=-1 dst=1 seq=1",
+        "gapscope::submit src=2147483648 dst=1 seq=1",
+        "gapscope::nonsense src=0 dst=1 seq=1",
+    ],
 )
 def test_a_mark_without_a_key_is_counted_and_named(name):
     marks, findings = parse_marks(ranges({"name": name}, {"name": "gapscope::step step=4"}), "f")

@@ -563,7 +563,9 @@ def test_diagnostics_are_grouped_and_few(read):
     found = [f for f in read(export).findings if f.code == "nsys_diagnostic"]
     assert [(f.level, f.count) for f in found] == [("warning", 1), ("info", 8)]
     assert found[0].message == "nsys reported errors while recording: CUPTI ran out of memory"
-    assert found[1].message.startswith("nsys warned while recording: Not all CUDA events might have been collected; No A")
+    assert found[1].message.startswith(
+        "nsys warned while recording: Not all CUDA events might have been collected; No A"
+    )
     assert found[1].message.endswith("No D events collected; and 2 more")
 
 
