@@ -47,9 +47,11 @@ def pytest_unconfigure(config):
 
 
 def pytest_collection_modifyitems(items):
-    if nsys_program() is None:
-        for item in items:
-            if item.get_closest_marker("nsys"):
+    without = nsys_program() is None
+    for item in items:
+        if item.get_closest_marker("nsys"):
+            item.add_marker(pytest.mark.xdist_group("nsys"))  # two at once disturb each other
+            if without:
                 item.add_marker(pytest.mark.skip(reason=NO_NSYS))
 
 
