@@ -103,8 +103,8 @@ def load_entry(entry: Path) -> SourceTables | None:
                 raise ValueError(name)
             tables[name] = frame
         findings = tuple(Finding(**f) for f in stored["findings"])
-        windows = pl.read_parquet(entry / "windows.parquet")
-        return SourceTables(SourceInfo(**stored["info"]), tables, findings, windows)
+        windows, marks = (pl.read_parquet(entry / f"{name}.parquet") for name in ("windows", "marks"))
+        return SourceTables(SourceInfo(**stored["info"]), tables, findings, windows, marks)
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
         shutil.rmtree(entry, ignore_errors=True)
         return None
@@ -120,8 +120,9 @@ def store_entry(entry: Path, source: SourceTables) -> str | None:
     try:
         for name, frame in source.tables.items():
             frame.collect().write_parquet(staging / f"{name}.parquet", compression="lz4", statistics=False)
-        if source.windows is not None:
-            source.windows.write_parquet(staging / "windows.parquet")
+        for name, derived in (("windows", source.windows), ("marks", source.marks)):
+            if derived is not None:
+                derived.write_parquet(staging / f"{name}.parquet")
         stored = {
             "info": asdict(source.info),
             "findings": [asdict(f) for f in source.findings],

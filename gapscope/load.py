@@ -138,7 +138,8 @@ class _Reading:
         if kept is not None:
             return _renamed(kept, path)
         source = reader.read(path, self._options, report)
-        source = replace(source, windows=_windows(source))
+        marks, notes = parse_marks(source.tables["ranges"], source.info.path)
+        source = replace(source, windows=_windows(source), marks=marks, findings=(*source.findings, *notes))
         failure = cache.store_entry(entry, source)
         if failure is None:
             return source
@@ -217,7 +218,9 @@ def assemble(
     paths = [f.info.path for f in files]
     marks = pl.DataFrame(schema=dtypes(MARKS))
     for number, file in enumerate(files):
-        found, notes = parse_marks(file.tables["ranges"], file.info.path)
+        found, notes = file.marks, list[Finding]()
+        if found is None:
+            found, notes = parse_marks(file.tables["ranges"], file.info.path)
         job = pl.coalesce("job", pl.lit(jobs[number], dtype=pl.String))
         marks = marks.vstack(found.with_columns(source=pl.lit(number, dtype=pl.Int32), job=job))
         findings += notes

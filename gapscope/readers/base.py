@@ -83,12 +83,14 @@ class SourceTables:
         findings: What was found on the way.
         windows: ``process, window_start_ns, window_end_ns, n_ops`` of each process, kept with cached tables so that
             opening them reads nothing large; None from a reader.
+        marks: Table ``marks`` of the file before ranks are known, kept for the same reason; None from a reader.
     """
 
     info: SourceInfo
     tables: Mapping[str, pl.LazyFrame]
     findings: tuple[Finding, ...] = ()
     windows: pl.DataFrame | None = None
+    marks: pl.DataFrame | None = None
 
 
 class Reader(Protocol):

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from gapscope import cache
+from gapscope.marks import parse_marks
 from gapscope.readers.base import ReadOptions
 from gapscope.schema import READER_TABLES
 from gapscope.testing import Recording
@@ -30,13 +31,15 @@ def tables():
     r.mark("submit src=0 dst=1 seq=1", 0, 10)
     r.kernel(2, 3, 9)
     windows = pl.DataFrame({"process": [5], "window_start_ns": [0], "window_end_ns": [10], "n_ops": [1]})
-    return replace(r.tables(), windows=windows)
+    source = r.tables()
+    return replace(source, windows=windows, marks=parse_marks(source.tables["ranges"], "a")[0])
 
 
 def equal(one, two):
     return (
         one.info == two.info
         and one.windows.equals(two.windows)
+        and one.marks.equals(two.marks)
         and all(one.tables[t].collect().equals(two.tables[t].collect()) for t in READER_TABLES)
     )
 
@@ -55,7 +58,7 @@ def test_another_reader_version_is_another_entry(tmp_path):
     assert cache.entry_path(tmp_path, "d", AReader()) != cache.entry_path(tmp_path, "d", newer)
 
 
-@pytest.mark.parametrize("broken", ["ops.parquet", "source.json", "calls.parquet", "windows.parquet"])
+@pytest.mark.parametrize("broken", ["ops.parquet", "source.json", "calls.parquet", "windows.parquet", "marks.parquet"])
 @pytest.mark.parametrize("how", ["cut", "gone", "flipped"])
 def test_a_broken_entry_is_removed(tmp_path, broken, how):
     entry = cache.entry_path(tmp_path, "digest", AReader())
