@@ -14,6 +14,7 @@ import polars as pl
 
 from gapscope.clocks import align
 from gapscope.errors import UsageError
+from gapscope.events import find_ends
 from gapscope.findings import Finding, findings_to_json, plural, sort_findings
 from gapscope.handoffs import build_handoffs
 from gapscope.load import LoadOptions, load
@@ -109,8 +110,9 @@ def analyze(
     """
     trace = source if isinstance(source, Trace) else load(source, options, progress)
     progress("handoffs", 1.0)
+    ends = find_ends(trace)
     alignment = align(trace)
-    built = build_handoffs(trace, alignment, warmup)
+    built = build_handoffs(trace, ends, alignment, warmup)
     handoffs = _selected(built.table, steps, ranks)
     notes = [*trace.findings, *alignment.findings, *built.findings]
     if built.table.height and not handoffs.height:

@@ -1,9 +1,7 @@
-"""Handoffs: the events of both ends of each handoff, from marks and the operations launched inside them.
+"""Handoffs: the events of both ends on one timebase, one row per handoff.
 
-The files, in the order in which the data flows: `nesting` takes nested ranges apart, `launched` finds the operations of
-each mark, `losses` what a damaged file may have lost of them, `times` and `points` the times that a mark gives,
-`pairing` puts both ends together, `collectives` those of a group, `transport`, `status` and `steady` say what kind of
-handoff it is, `build` ties it up.
+`collectives` makes rows of a group, `transport`, `status` and `steady` say what kind of handoff it is, `notes` what is
+missing or odd, `build` ties it up. The events come from `gapscope.events`, the timebase from `gapscope.clocks`.
 """
 
 from gapscope.handoffs.build import Handoffs, build_handoffs

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import polars as pl
-from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS
 
 from gapscope.clocks import Alignment
+from gapscope.events import Ends
+from gapscope.events.pairing import KEY, message_facts
 from gapscope.findings import Finding
 from gapscope.handoffs.collectives import waiting_ranks
-from gapscope.handoffs.launched import launched_inside
 from gapscope.handoffs.notes import note_on_no_marks, notes_on
-from gapscope.handoffs.pairing import KEY, event_times, message_facts
-from gapscope.handoffs.points import point_times
 from gapscope.handoffs.status import with_missing_marks, with_status
 from gapscope.handoffs.steady import with_steady
-from gapscope.handoffs.times import close_open_ranges, mark_times
 from gapscope.handoffs.transport import infer_transport
 from gapscope.schema import EVENTS, HANDOFFS, dtypes
 from gapscope.trace import Trace
@@ -38,39 +35,26 @@ class Handoffs:
     findings: list[Finding]
 
 
-def build_handoffs(trace: Trace, alignment: Alignment, warmup: int = 1) -> Handoffs:
+def build_handoffs(trace: Trace, ends: Ends | None, alignment: Alignment, warmup: int = 1) -> Handoffs:
     """Return the handoffs that the marks of a trace name.
 
     Args:
         trace: The recordings.
-        alignment: Where each file's clock stands.
+        ends: Their events, end by end; None: there are no marks.
+        alignment: Where each clock stands.
         warmup: See `gapscope.handoffs.steady`.
     """
-    marks = _usable_marks(trace)
-    if not marks.height:
+    if ends is None:
         return Handoffs(pl.DataFrame(schema=dtypes(HANDOFFS)), [note_on_no_marks(trace)])
-    brackets = close_open_ranges(marks, trace)
-    brackets = mark_times(trace, brackets, launched_inside(trace, brackets))
-    sides = event_times(brackets, point_times(trace, marks))
+    sides = ends.table
     frame = pl.concat([_pairs(sides), waiting_ranks(sides.filter(pl.col("group").is_not_null()))], how="diagonal")
-    frame = frame.join(message_facts(marks), on=KEY, how="left", nulls_equal=True)
-    inferred = infer_transport(trace.scan("ranges"), brackets)
+    frame = frame.join(message_facts(ends.marks), on=KEY, how="left", nulls_equal=True)
+    inferred = infer_transport(trace.scan("ranges"), ends.brackets)
     frame = frame.join(inferred, on=KEY, how="left", nulls_equal=True)
-    frame = _with_kind(frame, brackets)
+    frame = _with_kind(frame, ends.brackets)
     frame = _on_common_timebase(frame, trace, alignment)
     frame = with_steady(with_status(with_missing_marks(frame)), warmup)
     return Handoffs(_finish(frame), notes_on(frame, trace))
-
-
-def _usable_marks(trace: Trace) -> pl.DataFrame:
-    """Return handoff marks of primary processes with ``mark_id`` and ``side_rank``."""
-    primary = trace.processes.filter("primary").select("source", "process")
-    return (
-        trace.marks.filter(pl.col("mark").is_in(HANDOFF_BRACKETS + HANDOFF_POINTS))
-        .join(primary, on=["source", "process"], how="semi", maintain_order="left")
-        .with_row_index("mark_id")
-        .with_columns(side_rank=pl.when(pl.col("group").is_not_null()).then(pl.col("rank").cast(pl.Int64)))
-    )
 
 
 def _pairs(sides: pl.DataFrame) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.handoffs.pairing import KEY
+from gapscope.events.pairing import KEY
 
 
 def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
@@ -15,7 +15,7 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
     arrival is not known, no rank can be called the last: the row keeps its destination and has no source.
 
     Args:
-        sides: Result of `gapscope.handoffs.pairing.event_times` for groups, ``side_rank`` set.
+        sides: Result of `gapscope.events.pairing.event_times` for groups, ``side_rank`` set.
     """
     arrival = pl.coalesce("movement_start_ns", "submit_ns")
     arrived = sides.with_columns(_arrival=arrival, _known=arrival.is_not_null().all().over(KEY))
@@ -28,12 +28,15 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
             *KEY,
             "producer_finish_ns",
             "producer_finish_source",
+            "producer_finish_device",
             "producer_finish_reason",
             "submit_ns",
             "submit_source",
+            "submit_device",
             "submit_reason",
             "movement_start_ns",
             "movement_start_source",
+            "movement_start_device",
             "movement_start_reason",
             "has_produce",
             "has_submit",
@@ -47,12 +50,15 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
         *KEY,
         "receive_post_ns",
         "receive_post_source",
+        "receive_post_device",
         "receive_post_reason",
         "available_ns",
         "available_source",
+        "available_device",
         "available_reason",
         "consumer_start_ns",
         "consumer_start_source",
+        "consumer_start_device",
         "consumer_start_reason",
         "has_receive",
         "has_consume",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from gapscope.events.times import REASONS
 from gapscope.findings import Finding, plural
 from gapscope.handoffs.status import missing_reasons
-from gapscope.handoffs.times import REASONS
 from gapscope.schema import EVENTS
 from gapscope.trace import Trace
 

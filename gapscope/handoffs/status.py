@@ -99,7 +99,7 @@ def _order() -> pl.Expr:
 def missing_reasons(frame: pl.DataFrame) -> pl.DataFrame:
     """Return one row per missing event of handoffs that are neither complete nor ambiguous: ``event, reason, rank``.
 
-    ``handoff`` numbers the handoffs. ``reason`` is a key of `gapscope.handoffs.times.REASONS`, or ``no_mark``,
+    ``handoff`` numbers the handoffs. ``reason`` is a key of `gapscope.events.times.REASONS`, or ``no_mark``,
     ``no_mark_on_edge``, ``beyond_window``.
     """
     frame = frame.with_row_index("handoff")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.handoffs.pairing import KEY
+from gapscope.events.pairing import KEY
 
 
 def infer_transport(trace_ranges: pl.LazyFrame, brackets: pl.DataFrame) -> pl.DataFrame:
@@ -16,7 +16,7 @@ def infer_transport(trace_ranges: pl.LazyFrame, brackets: pl.DataFrame) -> pl.Da
 
     Args:
         trace_ranges: Table ``ranges``.
-        brackets: Result of `gapscope.handoffs.times.mark_times`.
+        brackets: Result of `gapscope.events.times.mark_times`.
     """
     transfers = brackets.filter(pl.col("mark").is_in(["submit", "receive"]))
     gloo = _marks_with_gloo(trace_ranges, transfers)

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapscope.handoffs.nesting import disjoint_levels
+from gapscope.events.nesting import disjoint_levels
 
 RANGES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(0, 20)), min_size=1, max_size=14)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from gapscope_instrumentation.contract import HANDOFF_POINTS
 
-from gapscope.handoffs.losses import with_lost_points
+from gapscope.events.losses import with_lost_points
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
 
@@ -26,14 +26,15 @@ def point_times(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
         marks: Table ``marks``, with ``mark_id``.
 
     Returns:
-        The point marks with ``point_ns`` (null: the operation or its time is not there), ``point_reason`` (a key of
-        `gapscope.handoffs.times.REASONS` where the time is null) and ``time_source``.
+        The point marks with ``point_ns`` (null: the operation or its time is not there), ``point_device`` (whose
+        clock it is of; null: the host's), ``point_reason`` (a key of
+        `gapscope.events.times.REASONS` where the time is null) and ``time_source``.
     """
     points = marks.filter(pl.col("mark").is_in(HANDOFF_POINTS)).join(
         trace.sources.select("source", "cpu_only"), on="source", how="left"
     )
     if not points.height:
-        nothing = {"point_ns": pl.Int64, "point_reason": pl.String}
+        nothing = {"point_ns": pl.Int64, "point_device": pl.Int32, "point_reason": pl.String}
         empty = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in nothing.items()]
         return points.with_columns(*empty, time_source=pl.lit("missing"))
     calls = (
@@ -44,7 +45,7 @@ def point_times(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
         .sort("call_ns")
         .collect()
     )
-    ops = trace.scan("ops").select(*_CORRELATION, op_start="start_ns", op_end="end_ns")
+    ops = trace.scan("ops").select(*_CORRELATION, op_start="start_ns", op_end="end_ns", op_device="device")
     is_end = pl.col("mark").is_in(_ENDS)
     parts = []
     for chosen, backward in ((points.filter(is_end), True), (points.filter(~is_end), False)):
@@ -62,6 +63,11 @@ def point_times(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
             .group_by("mark_id")
             .agg(
                 point_ns=pl.col("op_end").max() if backward else pl.col("op_start").min(),
+                point_device=(
+                    pl.col("op_device").sort_by("op_end").last()
+                    if backward
+                    else pl.col("op_device").sort_by("op_start").first()
+                ),
                 n_operations=pl.col("op_end").count().cast(pl.Int64),
             )
             .collect()
@@ -76,6 +82,7 @@ def point_times(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     return given.with_columns(
         point_ns=pl.when(host).then("start_ns").otherwise(pl.when(~pl.col("lost")).then("point_ns")),
+        point_device=pl.when(~host).then("point_device"),
         point_reason=reason,
         time_source=pl.when(host).then(pl.lit("emitted")).otherwise(pl.lit("derived")),
     ).drop("lost", "n_operations")

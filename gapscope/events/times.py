@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.handoffs.launched import BRACKETS
-from gapscope.handoffs.losses import with_losses
+from gapscope.events.launched import BRACKETS
+from gapscope.events.losses import with_losses
 from gapscope.trace import Trace
 
 _LANE = ["source", "process", "thread"]
@@ -33,14 +33,15 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
     Args:
         trace: The recordings.
         marks: Bracket marks, closed, with ``mark_id`` and ``open``.
-        launched: Result of `gapscope.handoffs.launched.launched_inside`.
+        launched: Result of `gapscope.events.launched.launched_inside`.
 
     Returns:
         ``marks`` with ``first_ns``, ``last_ns`` (start of the first and end of the last operation launched inside, or
         the bracket's own start and end where the work is on the host), ``first_reason``, ``last_reason`` (a key of
         `REASONS`, null where the time is there), ``time_source`` (``derived``, ``estimated`` where an opaque graph
-        gives its bounds, ``emitted``), ``short`` (the handoff may have lost a mark of this kind) and ``copy_kinds``,
-        ``kernels`` (what was launched, for the transport).
+        gives its bounds, ``emitted``), ``first_device``, ``last_device`` (whose clock they are of; null: the host's),
+        ``short`` (the handoff may have lost a mark of this kind) and ``copy_kinds``, ``kernels`` (what was launched,
+        for the transport).
     """
     per_mark = _deciders(launched)
     frame = marks.join(per_mark, on="mark_id", how="left")
@@ -85,6 +86,8 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
             pl.when(host).then("start_ns").otherwise("first_op_ns")
         ),
         last_ns=pl.when(pl.col("last_reason").is_null()).then(pl.when(host).then("end_ns").otherwise("last_op_ns")),
+        first_device=pl.when(~host).then("first_device"),
+        last_device=pl.when(~host).then("last_device"),
         time_source=pl.when(host)
         .then(pl.lit("emitted"))
         .when(pl.col("has_graph"))
@@ -106,6 +109,8 @@ def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
             last_op_ns=pl.col("end_ns").max(),
             first_call_ns=pl.col("call_ns").sort_by("start_ns").first(),
             last_call_ns=pl.col("call_ns").sort_by("end_ns").last(),
+            first_device=pl.col("device").sort_by("start_ns").first(),
+            last_device=pl.col("device").sort_by("end_ns").last(),
             first_correlation=pl.col("call_correlation").sort_by("start_ns").first(),
             last_correlation=pl.col("call_correlation").sort_by("end_ns").last(),
         )
@@ -118,6 +123,8 @@ def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
         n_rows=pl.len(),
         first_op_ns=pl.col("first_op_ns").first(),
         last_op_ns=pl.col("last_op_ns").first(),
+        first_device=pl.col("first_device").first(),
+        last_device=pl.col("last_device").first(),
         first_correlation=pl.col("first_correlation").first(),
         last_correlation=pl.col("last_correlation").first(),
         first_untimed=(untimed & before).any(),

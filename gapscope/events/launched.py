@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.handoffs.nesting import disjoint_levels
+from gapscope.events.nesting import disjoint_levels
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
 

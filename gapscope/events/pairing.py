@@ -24,13 +24,14 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Return one row per end of a handoff with its events.
 
     Args:
-        brackets: Result of `gapscope.handoffs.times.mark_times`, with ``side_rank``.
-        points: Result of `gapscope.handoffs.points.point_times`, with ``side_rank``.
+        brackets: Result of `gapscope.events.times.mark_times`, with ``side_rank``.
+        points: Result of `gapscope.events.points.point_times`, with ``side_rank``.
 
     Returns:
-        Columns `SIDE`; for each event ``<event>_ns``, ``<event>_source`` (text, null if there is no such mark) and
-        ``<event>_reason``; ``has_<mark>``, ``open_receive``, ``repeated`` (a mark with the same key and slot twice),
-        ``src_source``, ``src_process``, ``dst_source``, ``dst_process`` (who recorded the two ends), ``first_mark_ns``.
+        Columns `SIDE`; for each event ``<event>_ns``, ``<event>_source`` (text, null if there is no such mark),
+        ``<event>_device`` (whose clock it is of; null: the host's) and ``<event>_reason``; ``has_<mark>``,
+        ``open_receive``, ``repeated`` (a mark with the same key and slot twice), ``src_source``, ``src_process``,
+        ``dst_source``, ``dst_process`` (who recorded the two ends), ``first_mark_ns``.
     """
     frame = brackets.select(SIDE).unique(maintain_order=True)
     frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True)
@@ -54,6 +55,8 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     for column in ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start"):
         if f"{column}_reason" not in frame.columns:
             frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(f"{column}_reason"))
+        if f"{column}_device" not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, dtype=pl.Int32).alias(f"{column}_device"))
     frame = _join(frame, _repeated(brackets, points))
     frame = _join(frame, _files(brackets, points))
     flags = [f"has_{mark}" for mark in _EVENT_OF] + ["open_receive", "repeated"]
@@ -103,8 +106,10 @@ def _from_operations(of_mark: pl.DataFrame, event: str, which: str, latest: bool
     time, reason = pl.col(f"{which}_ns"), pl.col(f"{which}_reason")
     idle = (reason == "nothing_launched").fill_null(value=False)
     counted = of_mark.filter(~idle | idle.all().over(SIDE))
+    device = pl.col(f"{which}_device").sort_by(time)
     return counted.group_by(SIDE).agg(
         pl.when(time.is_not_null().all()).then(time.max() if latest else time.min()).alias(f"{event}_ns"),
+        device.last().alias(f"{event}_device") if latest else device.first().alias(f"{event}_device"),
         reason.drop_nulls().first().alias(f"{event}_reason"),
         pl.when((pl.col("time_source") == "estimated").any())
         .then(pl.lit("estimated"))
@@ -129,10 +134,11 @@ def _with_points(frame: pl.DataFrame, points: pl.DataFrame, weak: pl.DataFrame) 
         of_event = points.filter(pl.col("mark") == event)
         if not of_event.height:
             continue
-        time = pl.col("point_ns")
+        time, device = pl.col("point_ns"), pl.col("point_device").sort_by("point_ns")
         given = of_event.group_by(SIDE).agg(
             pl.when(time.is_not_null().all()).then(time.max() if latest else time.min()).alias("_time"),
             pl.col("time_source").first().alias("_source"),
+            (device.last() if latest else device.first()).alias("_device"),
             pl.col("point_reason").drop_nulls().first().alias("_reason"),
             pl.lit(True).alias("_given"),
         )
@@ -144,6 +150,7 @@ def _with_points(frame: pl.DataFrame, points: pl.DataFrame, weak: pl.DataFrame) 
             .with_columns(
                 pl.when("_given").then("_time").when(~pl.col("_gone")).then(f"{event}_ns").alias(f"{event}_ns"),
                 pl.when("_given").then("_source").otherwise(f"{event}_source").alias(f"{event}_source"),
+                pl.when("_given").then("_device").otherwise(f"{event}_device").alias(f"{event}_device"),
                 pl.when("_given")
                 .then("_reason")
                 .when("_gone")
@@ -151,7 +158,7 @@ def _with_points(frame: pl.DataFrame, points: pl.DataFrame, weak: pl.DataFrame) 
                 .otherwise(f"{event}_reason")
                 .alias(f"{event}_reason"),
             )
-            .drop("_time", "_source", "_reason", "_given", "_weak", "_gone")
+            .drop("_time", "_source", "_device", "_reason", "_given", "_weak", "_gone")
         )
     return frame
 

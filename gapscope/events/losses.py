@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.handoffs.pairing import SIDE
+from gapscope.events.pairing import SIDE
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
 
@@ -37,7 +37,7 @@ def with_losses(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl
     Args:
         trace: The recordings.
         marks: Bracket marks, closed, with ``first_correlation`` and ``last_correlation``.
-        launched: Result of `gapscope.handoffs.launched.launched_inside`.
+        launched: Result of `gapscope.events.launched.launched_inside`.
     """
     weak = weak_sources(trace)
     if not weak:
