@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from gapscope.clocks import align
+from gapscope.clocks import AlignOptions, align
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
 from gapscope.findings import Finding, findings_to_json, plural, sort_findings
@@ -88,6 +88,7 @@ def analyze(
     steps: tuple[int | None, int | None] | None = None,
     ranks: Collection[int] | None = None,
     warmup: int = 1,
+    clocks: AlignOptions | None = None,
     progress: Progress = no_progress,
 ) -> Analysis:
     """Find the handoffs of a run and the times of their events.
@@ -98,6 +99,7 @@ def analyze(
         steps: Keep handoffs of these steps, first and last included; None at either end leaves it open.
         ranks: Keep handoffs that have one of these ranks as an end.
         warmup: Steps of each edge that count as start-up (see `gapscope.handoffs.steady`).
+        clocks: What you know about the clocks; see `gapscope.clocks.AlignOptions`.
         progress: Called with what is going on and the fraction done.
 
     Returns:
@@ -111,7 +113,7 @@ def analyze(
     trace = source if isinstance(source, Trace) else load(source, options, progress)
     progress("handoffs", 1.0)
     ends = find_ends(trace)
-    alignment = align(trace)
+    alignment = align(trace, ends, clocks)
     built = build_handoffs(trace, ends, alignment, warmup)
     handoffs = _selected(built.table, steps, ranks)
     notes = [*trace.findings, *alignment.findings, *built.findings]

@@ -267,11 +267,30 @@ SOURCES: Table = {
         pl.String(), "`unix`: times are Unix nanoseconds by the file's own claim; `relative`: their zero is unknown."
     ),
     "clock_origin": Column(pl.String(), "How absolute time was had."),
+    "epoch_ns": Column(
+        pl.Int64(),
+        "Unix time at the file's own zero by the file's own claim; the times of a `unix` file contain it. Null if the "
+        "file does not say, says no plausible time, or writes times from 1970 on itself.",
+    ),
+    "system_clock_ns": Column(
+        pl.Int64(), "Reading of the host's monotonic clock at the file's own zero; null if the file does not say."
+    ),
+    "counter_ns": Column(
+        pl.Int64(), "Reading of the processor's counter at the file's own zero; null if the file does not say."
+    ),
+    "shift_ns": Column(
+        pl.Int64(), "Recorded times were moved by this at export, and are so in all tables; 0 if not or not readable."
+    ),
     "resolution_ns": Column(pl.Int64(), "Smallest step of the recorded times."),
     "window_start_ns": Column(pl.Int64(), "First time of any kept record; null if there is none."),
     "window_end_ns": Column(pl.Int64(), "Last time of any kept record; null if there is none."),
     "cpu_only": Column(pl.Boolean(), "The file says that the job had no GPU."),
     "gpu_traced": Column(pl.Boolean(), "GPU activity was asked for; null if the file does not tell."),
+    "cpu_traced": Column(
+        pl.Boolean(),
+        "The torch file has operators, annotations or Python calls of the host; null if it has nothing at all, is cut "
+        "before one was seen, or is of nsys.",
+    ),
     "truncated": Column(pl.Boolean(), "The file ends before its own end."),
     "calls_in_order": Column(pl.Boolean(), "The API calls of each thread stand in the file in order of time."),
     "events": Column(pl.Int64(), "Records seen, kept or not."),
@@ -360,7 +379,11 @@ HANDOFFS: Table = {
     },
     **{f"{e}_source": Column(EVENT_SOURCE, f"How `{e}_ns` was had.") for e in EVENTS},
     "gap_ns": Column(pl.Int64(), "consumer_start - producer_finish; null if either is, or if the ranks are unaligned."),
-    "uncertainty_ns": Column(pl.Int64(), "Bound of the clock error between the two ranks; null: no bound is known."),
+    "uncertainty_ns": Column(
+        pl.Int64(),
+        "Bound of the clock error between its times, the largest over the clocks they are of, those of hosts and of "
+        "devices; null: no bound is known.",
+    ),
     "status": Column(STATUS, "What became of the handoff within the capture."),
     "order": Column(ORDER, "`violation`: an event came before the one that it needs, beyond the clock uncertainty."),
     "steady": Column(
@@ -378,15 +401,24 @@ ALIGNMENT: Table = {
     "source": _SOURCE,
     "rank": _RANK,
     "domain": Column(pl.String(), "`host`, or `gpu:<n>` for a device clock as seen in that file."),
-    "reference": Column(pl.String(), "Clock domain that the offset is against, `<path>:host`."),
-    "window_start_ns": Column(pl.Int64(), "Start of the time that the row is valid for."),
+    "reference": Column(pl.String(), "Clock that the offset is against: `<path>:<domain>`, or `anchors`."),
+    "window_start_ns": Column(pl.Int64(), "Start of the time that the row is valid for, on the common timebase."),
     "window_end_ns": Column(pl.Int64(), "End of the time that the row is valid for."),
     "offset_ns": Column(pl.Int64(), "Added to the file's times to reach the common timebase; null: cannot be aligned."),
-    "lo_ns": Column(pl.Int64(), "Lower bound of the offset; null: none."),
-    "hi_ns": Column(pl.Int64(), "Upper bound of the offset; null: none."),
-    "drift_ppm": Column(pl.Float64(), "Rate against the reference; null: not estimated."),
-    "n_hard": Column(pl.Int64(), "Number of hard constraints used."),
+    "lo_ns": Column(pl.Int64(), "Lower bound of the offset throughout the window; null: none."),
+    "hi_ns": Column(pl.Int64(), "Upper bound of the offset throughout the window; null: none."),
+    "drift_ppm": Column(
+        pl.Float64(), "By how much the file's clock runs fast against the reference; null: the bounds leave it open."
+    ),
+    "n_hard": Column(
+        pl.Int64(), "Number of hard constraints used: those between this file and others, or this device and its host."
+    ),
     "n_soft": Column(pl.Int64(), "Number of soft observations used."),
-    "method": Column(pl.String(), "How the offset was had."),
-    "quality": Column(pl.String(), "`same_clock`, `bounded`, `half_bounded`, `wall_only` or `unaligned`."),
+    "method": Column(pl.String(), "How the offset was had: what the constraints are of, or the file's own claim."),
+    "quality": Column(
+        pl.String(),
+        "`same_clock`; `bounded`: proven on both sides; `half_bounded`: on one; `wall_only`: the file's own claim and "
+        "what is assumed; `unaligned`.",
+    ),
+    "assumed": Column(pl.String(), "Assumptions that make the interval narrower than what is proven; null: none."),
 }

@@ -14,12 +14,12 @@ from gapscope.handoffs.collectives import waiting_ranks
 from gapscope.handoffs.notes import note_on_no_marks, notes_on
 from gapscope.handoffs.status import with_missing_marks, with_status
 from gapscope.handoffs.steady import with_steady
+from gapscope.handoffs.timebase import on_common_timebase
 from gapscope.handoffs.transport import infer_transport
 from gapscope.schema import EVENTS, HANDOFFS, dtypes
 from gapscope.trace import Trace
 
 _BETWEEN = ("submit", "movement_start", "available")
-_AT_SOURCE = ("producer_finish", "submit", "movement_start")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def build_handoffs(trace: Trace, ends: Ends | None, alignment: Alignment, warmup
     inferred = infer_transport(trace.scan("ranges"), ends.brackets)
     frame = frame.join(inferred, on=KEY, how="left", nulls_equal=True)
     frame = _with_kind(frame, ends.brackets)
-    frame = _on_common_timebase(frame, trace, alignment)
+    frame = on_common_timebase(frame, trace, alignment)
     frame = with_steady(with_status(with_missing_marks(frame)), warmup)
     return Handoffs(_finish(frame), notes_on(frame, trace))
 
@@ -82,43 +82,6 @@ def _with_kind(frame: pl.DataFrame, brackets: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("local"))
         .otherwise(pl.coalesce("transport", "inferred", pl.lit("unknown"))),
         **{f"{e}_ns": pl.when(~is_local).then(f"{e}_ns") for e in (*_BETWEEN, "receive_post")},
-    )
-
-
-def _on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl.DataFrame:
-    """Move times by the offset of their file; add ``aligned``, ``apart``, ``uncertainty_ns`` and ``both_record_ns``.
-
-    ``apart``: the two ranks were never recorded at the same time, by their clocks. So either the clocks are far apart
-    or the files are of different runs, and no duration between them means anything.
-    """
-    offsets = alignment.offsets()
-    for side in ("src", "dst"):
-        of_side = offsets.select(
-            pl.col("source").alias(f"{side}_source"),
-            pl.col("offset_ns").alias(f"{side}_offset"),
-            (pl.col("quality") != "unaligned").alias(f"{side}_aligned"),
-        )
-        frame = frame.join(of_side, on=f"{side}_source", how="left")
-    moved = {
-        f"{e}_ns": pl.col(f"{e}_ns") + pl.col("src_offset" if e in _AT_SOURCE else "dst_offset").fill_null(0)
-        for e in EVENTS
-    }
-    one_file = pl.col("src_source") == pl.col("dst_source")
-    placed = (one_file | (pl.col("src_aligned") & pl.col("dst_aligned"))).fill_null(value=True)
-    offset = pl.col("offset_ns").fill_null(0)
-    windows = trace.processes.join(offsets, on="source", how="left").select(
-        "source", "process", began=pl.col("window_start_ns") + offset, ended=pl.col("window_end_ns") + offset
-    )
-    apart = (pl.col("src_ended") < pl.col("dst_began")) | (pl.col("dst_ended") < pl.col("src_began"))
-    return (
-        frame.with_columns(**moved)
-        .with_columns(uncertainty_ns=alignment.uncertainty(pl.col("src_source"), pl.col("dst_source")))
-        .join(windows.rename(lambda c: f"src_{c}"), on=["src_source", "src_process"], how="left")
-        .join(windows.rename(lambda c: f"dst_{c}"), on=["dst_source", "dst_process"], how="left")
-        .with_columns(apart=(apart & ~one_file & placed).fill_null(value=False))
-        .with_columns(aligned=placed & ~pl.col("apart"))
-        .with_columns(both_record_ns=pl.when("aligned").then(pl.max_horizontal("src_began", "dst_began")))
-        .with_columns(first_mark_ns=pl.col("first_mark_ns") + pl.coalesce("src_offset", "dst_offset", pl.lit(0)))
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from gapscope.handoffs.timebase import ORDERED
+
 _EDGE = ["job", "src", "dst", "channel", "group"]
 SIDES = {"produce": "src", "submit": "src", "receive": "dst", "consume": "dst"}
 FIVE = ("producer_finish", "submit", "movement_start", "available", "consumer_start")
@@ -39,7 +41,7 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         frame: One row per handoff with the events, ``has_*``, ``beyond_*``, ``open_receive``, ``repeated``,
-            ``aligned``, ``uncertainty_ns``, ``src_source``, ``dst_source`` and ``kind``.
+            ``aligned``, ``bound_*`` (`gapscope.handoffs.timebase`), ``src_source``, ``dst_source`` and ``kind``.
     """
     has_src = pl.col("has_produce") | pl.col("has_submit") | pl.col("producer_finish_ns").is_not_null()
     has_dst = pl.col("has_receive") | pl.col("has_consume") | pl.col("consumer_start_ns").is_not_null()
@@ -70,27 +72,24 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _order() -> pl.Expr:
     """Return whether each event came after the one that it needs, as far as the clocks can tell."""
-    # Within one rank both events stand on one clock; between ranks the clock error counts.
-    own = [
-        pl.col("movement_start_ns") - pl.col("producer_finish_ns"),
-        pl.col("consumer_start_ns") - pl.col("available_ns"),
-    ]
-    cross = [
-        pl.col("available_ns") - pl.col("movement_start_ns"),
-        pl.col("consumer_start_ns") - pl.col("producer_finish_ns"),
-    ]
-    backward_own = pl.any_horizontal((d < 0).fill_null(value=False) for d in own)
-    bound = pl.col("uncertainty_ns")
-    beyond = pl.any_horizontal((d < -bound).fill_null(value=False) for d in cross)
-    backward = pl.any_horizontal((d < 0).fill_null(value=False) for d in cross)
+    beyond, backward, between_files = [], [], []
+    for name, (first, second) in ORDERED.items():
+        passed, bound = pl.col(f"{second}_ns") - pl.col(f"{first}_ns"), pl.col(f"bound_{name}")
+        beyond.append((passed < -bound).fill_null(value=False))
+        back = (passed < 0).fill_null(value=False)
+        backward.append(back)
+        if name.startswith("cross_"):
+            between_files.append(back)
     # Without a bound, one event that went backward makes every comparison between these two files worthless.
     files = ["src_source", "dst_source"]
-    backward = backward | ((backward & bound.is_null()).any().over(files) & bound.is_null())
-    unknown = pl.any_horizontal(d.is_null() for d in own) & (pl.col("kind") != "local")
+    open_ended = pl.col("bound_cross_gap").is_null()
+    worthless = (pl.any_horizontal(between_files) & open_ended).any().over(files) & open_ended
+    own = [f"{e}_ns" for e in ("producer_finish", "movement_start", "available", "consumer_start")]
+    unknown = pl.any_horizontal(pl.col(e).is_null() for e in own) & (pl.col("kind") != "local")
     return (
-        pl.when(backward_own | beyond)
+        pl.when(pl.any_horizontal(beyond))
         .then(pl.lit("violation"))
-        .when(backward | unknown | ~pl.col("aligned"))
+        .when(pl.any_horizontal(backward) | worthless | unknown | ~pl.col("aligned"))
         .then(pl.lit("cannot_tell"))
         .otherwise(pl.lit("ok"))
     )

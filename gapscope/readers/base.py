@@ -11,6 +11,9 @@ import polars as pl
 
 from gapscope.findings import Finding
 
+FIRST_UNIX_NS, LAST_UNIX_NS = 946_684_800_000_000_000, 2**62 - 1
+"""Plausible Unix times in nanoseconds: the years 2000 to 2116. What a file states outside is not used."""
+
 Progress = Callable[[str, float], None]
 """Called with what is going on and the fraction done (0 to 1); may be called often."""
 
@@ -45,9 +48,25 @@ class SourceInfo:
         host: Name of the machine; None if the file does not say.
         clock: ``unix`` if times are Unix nanoseconds by the file's own claim, ``relative`` if its zero is unknown.
         clock_origin: One phrase: how absolute time was had, e.g. ``utcEpochNs + start``.
+        epoch_ns: Unix time in nanoseconds at the file's own zero, as the file states it. The times of the tables are
+            this plus the recorded ones (nsys: ``utcEpochNs + start``; torch: ``baseTimeNanoseconds + ts``); an export
+            of nsys with ``--ts-normalize`` has it added already and still states it. None if the file does not state
+            it, if it is no plausible time, or if it is not used (torch files whose times count from 1970).
+        system_clock_ns: Reading of the host's monotonic clock in nanoseconds at the file's own zero (nsys:
+            ``systemClockNs``). Files of one host since its last boot share this clock, whatever ``epoch_ns`` says. None
+            if the file does not state it or states zero or less.
+        counter_ns: Reading of the processor's counter in nanoseconds at the file's own zero (nsys:
+            ``sessionStartCntVctNs``). None if the file does not state it or states zero or less.
+        shift_ns: Nanoseconds by which the recorded times were moved at export (nsys: ``--ts-shift``); 0 if they were
+            not, or if the file does not say by how much. The times of the tables contain it, the three readings above
+            do not: at a time ``start_ns`` of the tables the monotonic clock read
+            ``system_clock_ns + start_ns - epoch_ns - shift_ns``, in a ``relative`` file without ``- epoch_ns``.
         resolution_ns: Smallest step of the recorded times (1, or 1000 where only whole microseconds are written).
         cpu_only: True only if the file says that the job had no GPU to record.
         gpu_traced: False if the file shows that GPU activity was not asked for, None if it does not tell.
+        cpu_traced: Of a torch file: True if it has an operator, annotation or Python call of the host, kept or not;
+            False if it has GPU operations or API calls and none of these, as a capture of the GPU alone, whose clocks
+            fit worse. None if it has neither, if it is cut before one was seen, and for nsys.
         truncated: True if the file ends before its own end.
         calls_in_order: False if the API calls of some thread do not stand in the file in order of time. Of a truncated
             file, nothing then tells which calls are missing.
@@ -64,9 +83,14 @@ class SourceInfo:
     host: str | None = None
     clock: Literal["unix", "relative"] = "unix"
     clock_origin: str = ""
+    epoch_ns: int | None = None
+    system_clock_ns: int | None = None
+    counter_ns: int | None = None
+    shift_ns: int = 0
     resolution_ns: int = 1
     cpu_only: bool = False
     gpu_traced: bool | None = None
+    cpu_traced: bool | None = None
     truncated: bool = False
     calls_in_order: bool = True
     events: int = 0

@@ -339,8 +339,8 @@ def _text_integer(buf: Bytes, i: int, end: int) -> int:
     value = 0 if i < end else NULL
     while i < end:
         c = _byte(buf, i)
-        d = c - 48 if c <= 57 else (c | 32) - 87 if c > 64 else -1
-        if d < 0 or d >= base or value > (_TENTH if base == 10 else 2**59 - 1):
+        d = c - 48 if c <= 57 else (c | 32) - 87
+        if d < 0 or d >= base or (c > 57 and d < 10) or value > (_TENTH if base == 10 else 2**59 - 1):
             return NULL
         value = value * base + d
         i += 1

@@ -9,10 +9,9 @@ from typing import Literal
 import polars as pl
 
 from gapscope.findings import Finding
+from gapscope.readers.base import FIRST_UNIX_NS, LAST_UNIX_NS
 from gapscope.readers.kineto_fields import GPU_OPS
 from gapscope.readers.kineto_rows import EPOCH_NS, RowStore
-
-_BASES = range(EPOCH_NS, 2**62)  # plausible bases: 2000 to 2116
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +23,7 @@ class Clock:
         epoch: True if the starts themselves count from 1970.
         kind: As `SourceInfo.clock`.
         origin: As `SourceInfo.clock_origin`.
+        epoch_ns: As `SourceInfo.epoch_ns`.
         findings: What is odd about it.
     """
 
@@ -31,6 +31,7 @@ class Clock:
     epoch: bool
     kind: Literal["unix", "relative"]
     origin: str
+    epoch_ns: int | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -42,7 +43,7 @@ def base_time(value: object) -> int | None:
     """
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,19}\s*", value):
         value = int(value)
-    return value if isinstance(value, int) and value in _BASES else None
+    return value if isinstance(value, int) and FIRST_UNIX_NS <= value <= LAST_UNIX_NS else None
 
 
 def find_clock(base: object, rows: RowStore, path: str) -> Clock:
@@ -57,14 +58,14 @@ def find_clock(base: object, rows: RowStore, path: str) -> Clock:
         if offset is not None:
             message = "The times count from 1970 already although the file names a base; the base is not added."
             findings.append(Finding("base_time_not_added", "info", message, path=path))
-        return Clock(0, True, "unix", "ts, microseconds since 1970", tuple(findings))
+        return Clock(0, True, "unix", "ts, microseconds since 1970", None, tuple(findings))
     if offset is not None:
-        return Clock(offset, False, "unix", "baseTimeNanoseconds + ts", tuple(findings))
+        return Clock(offset, False, "unix", "baseTimeNanoseconds + ts", offset, tuple(findings))
     if rows.relative:
         message = "The times count from an unknown zero: the file has no baseTimeNanoseconds and they are too small."
         hint = "Numbers within this file hold; across files they need matching marks or communication to be aligned."
         findings.append(Finding("relative_clock", "warning", message, hint, path=path))
-    return Clock(0, False, "relative", "ts, zero unknown", tuple(findings))
+    return Clock(0, False, "relative", "ts, zero unknown", None, tuple(findings))
 
 
 def with_times(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:

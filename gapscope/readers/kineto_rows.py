@@ -6,13 +6,14 @@ import numpy as np
 import polars as pl
 
 from gapscope.readers import json_events as scanner
+from gapscope.readers.base import FIRST_UNIX_NS
 from gapscope.readers.json_events import NULL, PID, START, TEXTS, TID, Ints
 from gapscope.readers.kineto_fields import GPU_OPS, Arg, Row
 
 TEXT_KEY = -(2**40)
 """Pids and tids that are texts are kept as TEXT_KEY minus the number of the string."""
 
-EPOCH_NS = 946_684_800_000_000_000
+EPOCH_NS = FIRST_UNIX_NS
 """The year 2000: times from here on count from 1970."""
 
 _WHERE: dict[str, int] = {

@@ -12,6 +12,7 @@ import polars as pl
 from gapscope.errors import MalformedTraceError
 from gapscope.readers.base import Progress, SourceInfo, SourceTables
 from gapscope.readers.kineto_clock import find_clock
+from gapscope.readers.kineto_fields import Row
 from gapscope.readers.kineto_findings import findings_of, is_cut
 from gapscope.readers.kineto_pids import AmbiguousRanksError, find_processes
 from gapscope.readers.kineto_rows import GROUPS, RowStore
@@ -21,6 +22,8 @@ from gapscope.readers.kineto_tables import Anomalies, TableBuilder
 _DESCRIBING = {"metadata", "instant", "counter", "trace"}
 """Dropped events that say nothing about what ran."""
 _FOREIGN = {"foreign", "uncategorized"}
+_OF_HOST = {"cpu_op", "python_function", "user_annotation", "cpu_instant_event", "fwdbwd"}
+"""Dropped events that are written only where the host was recorded; ``fwdbwd`` connects two of its operators."""
 
 
 class _AboutTheJob(TypedDict):
@@ -48,6 +51,7 @@ def read_source(path: Path, name: str, progress: Progress) -> SourceTables:
     _refuse_unusable(path, scanned, rows.count)
     progress("building tables", 1.0)
     frames = {group: rows.frame(group) for group in GROUPS}
+    cpu_traced = _cpu_traced(frames, scanned)  # asked before the tables take the rows
     texts, repairs = scanned.strings.readable(scanned.string_count)
     try:
         processes = find_processes(frames, texts, _file_rank(scanned.values.get("distributedInfo")))
@@ -63,7 +67,9 @@ def read_source(path: Path, name: str, progress: Progress) -> SourceTables:
         tool="torch",
         clock=clock.kind,
         clock_origin=clock.origin,
+        epoch_ns=clock.epoch_ns,
         resolution_ns=1000 if rows.whole_microseconds and rows.count else 1,
+        cpu_traced=cpu_traced,
         truncated=is_cut(scanned),
         calls_in_order=builder.calls_in_order,
         events=scanned.events,
@@ -120,6 +126,15 @@ def _about_the_job(scanned: Scanned, tables: Mapping[str, pl.DataFrame]) -> _Abo
         "cpu_only": devices == [] and without_gpu,
         "gpu_traced": False if untraced and scanned.events else None,
     }
+
+
+def _cpu_traced(frames: Mapping[str, pl.DataFrame], scanned: Scanned) -> bool | None:
+    """Return `SourceInfo.cpu_traced`, by the rows as scanned: those that make no row of a table count, too."""
+    of_host = frames["ranges"].filter(pl.col("row").is_in((Row.ANNOTATION, Row.OP))).height
+    if of_host or frames["comms"].height or frames["autograd"].height or scanned.dropped.keys() & _OF_HOST:
+        return True
+    of_gpu = any(frames[group].height for group in ("ops", "calls", "syncs"))
+    return False if of_gpu and not is_cut(scanned) else None
 
 
 def _dropped(scanned: Scanned, anomalies: Anomalies) -> dict[str, int]:

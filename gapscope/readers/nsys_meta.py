@@ -13,6 +13,7 @@ from typing import Literal
 import polars as pl
 
 from gapscope.errors import UnsupportedVersionError
+from gapscope.readers.base import FIRST_UNIX_NS, LAST_UNIX_NS
 from gapscope.readers.nsys_raw import Tables
 
 NEWEST_MAJOR = 3
@@ -30,8 +31,28 @@ _TIMED_TABLES = (
 FAR_NS = 10**17
 """Three years. No time since a session's start is further away; Unix times of this century are."""
 
+_START = "TARGET_INFO_SESSION_START_TIME"
 _SEVERITIES = {"info": 1, "warning": 2, "error": 3}
 _MOST_DIAGNOSTICS = 5
+
+
+def _is_time(unix_ns: int | None) -> bool:
+    return unix_ns is not None and FIRST_UNIX_NS <= unix_ns <= LAST_UNIX_NS
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStart:
+    """What the export states about the zero of its times; None where it does not.
+
+    Attributes:
+        utc_ns: Unix time, as stated: it may be no plausible time.
+        system_clock_ns: As `SourceInfo.system_clock_ns`.
+        counter_ns: As `SourceInfo.counter_ns`.
+    """
+
+    utc_ns: int | None = None
+    system_clock_ns: int | None = None
+    counter_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +63,26 @@ class Meta:
         export: META_DATA_EXPORT, name to value; empty in exports before 2022.
         capture: META_DATA_CAPTURE, name without the process number in front to values; empty before 2022.
         hosts: Host names, usually one.
-        epoch_ns: Unix time at which the session's times are zero; None if the file does not say.
+        start: The session's start, which is the zero of its times.
         schema: Version of the schema as text; None if the file does not say.
     """
 
     export: dict[str, str]
     capture: dict[str, list[str]] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    epoch_ns: int | None = None
+    start: SessionStart = SessionStart()
     schema: str | None = None
+
+    @property
+    def epoch_ns(self) -> int | None:
+        """Unix time at which the session's times are zero; None if the file states none or no plausible one."""
+        return self.start.utc_ns if _is_time(self.start.utc_ns) else None
+
+    @property
+    def shift_ns(self) -> int:
+        """Nanoseconds by which the times were moved at export; 0 if they were not or the value is no integer."""
+        said = re.fullmatch(r"\s*([+-]?[0-9]{1,18})\s*", self.export.get("EXPORT_PARAM_TIME_SHIFT", ""))
+        return int(said[1]) if said else 0
 
     def traced(self, event_type: str, option: str) -> bool | None:
         """Tell if a kind of event was asked for; None if the file does not tell.
@@ -107,16 +139,27 @@ def read_meta(tables: Tables) -> Meta:
     for name, values in _named_values(tables, "META_DATA_CAPTURE").items():
         capture.setdefault(re.sub(r"^PROCESS_\d+:", "", name), []).extend(values)
     hosts = _named_values(tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", [])
-    starts = tables.read("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64})["utcEpochNs"].drop_nulls()
     schema = export.get("EXPORT_SCHEMA_VERSION")
     if schema is None and "EXPORT_SCHEMA_VERSION_MAJOR" in export:
         schema = ".".join(export.get(f"EXPORT_SCHEMA_VERSION_{part}", "0") for part in ("MAJOR", "MINOR", "MICRO"))
-    meta = Meta(
-        export, capture, tuple(dict.fromkeys(h for h in hosts if h)), starts[0] if len(starts) else None, schema
-    )
+    meta = Meta(export, capture, tuple(dict.fromkeys(h for h in hosts if h)), _session_start(tables), schema)
     _check_schema(tables, meta)
     _check_export_options(tables, meta)
     return meta
+
+
+def _session_start(tables: Tables) -> SessionStart:
+    """Return what one row states, of several the one that states the most, Unix time first.
+
+    Readings of zero and less are none.
+    """
+    frame = tables.read(_START, dict.fromkeys(("utcEpochNs", "systemClockNs", "sessionStartCntVctNs"), pl.Int64))
+    rows = [
+        (utc, *(value if value is not None and value > 0 else None for value in readings))
+        for utc, *readings in frame.iter_rows()
+    ]
+    stated = min(rows, key=lambda row: [value is None for value in row], default=(None, None, None))
+    return SessionStart(*stated)
 
 
 def _named_values(tables: Tables, table: str) -> dict[str, list[str]]:
@@ -164,18 +207,43 @@ def _check_export_options(tables: Tables, meta: Meta) -> None:
 def find_clock(tables: Tables, meta: Meta) -> Clock:
     """Return how the times of the export become Unix time."""
     first = _first_time(tables)
-    if meta.export.get("EXPORT_PARAM_TIME_NORMALIZE", "").lower() == "true" or (first or 0) > FAR_NS:
-        zero = meta.epoch_ns or 0
-        return Clock(0, zero, FAR_NS, 2**62, "unix", "times normalized by nsys export")
-    if meta.epoch_ns is None:
+    normalized = meta.export.get("EXPORT_PARAM_TIME_NORMALIZE", "").lower() == "true" or (first or 0) > FAR_NS
+    stated = meta.start.utc_ns
+    if stated is not None and not _is_time(stated):
+        return _clock_of_nonsense(tables, stated, first, normalized)
+    if normalized:
+        return _normalized_clock(stated)
+    if stated is None:
         tables.note(
             "no_absolute_time",
             "warning",
-            "the export has no TARGET_INFO_SESSION_START_TIME.utcEpochNs: its times count from an unknown zero",
+            f"the export has no {_START}.utcEpochNs: its times count from an unknown zero",
             "It can be used with other files only if something aligns them; export the report with nsys 2022 or newer.",
         )
         return Clock(0, 0, -FAR_NS, FAR_NS, "relative", "session start unknown")
-    return Clock(meta.epoch_ns, 0, -FAR_NS, FAR_NS, "unix", "utcEpochNs + start")
+    return Clock(stated, 0, -FAR_NS, FAR_NS, "unix", "utcEpochNs + start")
+
+
+def _normalized_clock(stated: int | None) -> Clock:
+    return Clock(0, stated or 0, FAR_NS, LAST_UNIX_NS, "unix", "times normalized by nsys export")
+
+
+def _clock_of_nonsense(tables: Tables, stated: int, first: int | None, normalized: bool) -> Clock:
+    """Return the clock of an export whose stated Unix time is none; where nsys has added it, it is taken off again."""
+    message = f"{_START}.utcEpochNs is {stated}, which is no time between the years 2000 and 2116; it is not used"
+    hint = "Check the clock of the machine that recorded."
+    added = normalized and abs(stated) <= LAST_UNIX_NS and (first is None or abs(first - stated) <= FAR_NS)
+    if _is_time(first) and not added:
+        tables.note("session_start_unusable", "warning", message, hint)
+        return _normalized_clock(None)
+    tables.note(
+        "session_start_unusable",
+        "warning",
+        f"{message}, and the times count from an unknown zero",
+        f"{hint} This file can be used with other files only if something aligns them.",
+    )
+    zero = stated if added else 0
+    return Clock(-zero, zero, zero - FAR_NS, zero + FAR_NS, "relative", "session start unusable")
 
 
 def _first_time(tables: Tables) -> int | None:

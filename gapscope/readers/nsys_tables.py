@@ -21,7 +21,7 @@ from gapscope.readers.nsys_raw import RawTables, Tables
 from gapscope.readers.nsys_reading import NO_PROCESS, Reading
 from gapscope.schema import conform, empty_reader_table, reader_dtypes
 
-VERSION = 1
+VERSION = 2
 """Version of the readers of Nsight Systems exports; see `gapscope.readers.base.Reader.version`."""
 
 EVENT_TABLES = (*OP_TABLES, *CALL_TABLES, SYNC, EVENT, NVTX, *OVERHEAD_TABLES)
@@ -90,6 +90,10 @@ def normalize(raw: RawTables, path: str, format_name: str, progress: Progress) -
         host=_host(tables, meta),
         clock=clock.kind,
         clock_origin=clock.origin,
+        epoch_ns=meta.epoch_ns,
+        system_clock_ns=meta.start.system_clock_ns,
+        counter_ns=meta.start.counter_ns,
+        shift_ns=meta.shift_ns,
         gpu_traced=traced,
         events=counts.seen,
         dropped={reason: n for reason, n in dropped.items() if n},

@@ -22,6 +22,7 @@ SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
+START = "TARGET_INFO_SESSION_START_TIME"
 
 STRINGS = {
     1: "cudaLaunchKernel_v7000",
@@ -215,7 +216,7 @@ def small_export():
         {"name": "PROCESS_0:COLLECT_NVTX_TRACE", "value": "true"},
         {"name": "PROCESS_0:COLLECT_CUDA_TRACE", "value": "true"},
     )
-    out.add("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": EPOCH, "utcTime": "2023-11-14T22:13:20"})
+    out.add(START, {"utcEpochNs": EPOCH, "utcTime": "2023-11-14T22:13:20"})
     out.add("TARGET_INFO_SYSTEM_ENV", {"name": "Hostname", "value": "node7"}, {"name": "CpuCores", "value": "2"})
     out.add(
         "PROCESSES", *({"globalPid": process(p), "pid": p, "name": n} for p, n in ((A, "r0"), (B, "r1"), (1, "init")))
@@ -264,8 +265,22 @@ def small_export():
 
 def oldest(export):
     """Take away what exports of 2021 did not have."""
-    export.drop("META_DATA_EXPORT", "META_DATA_CAPTURE", "TARGET_INFO_SESSION_START_TIME", "PROCESSES", EVENT)
+    export.drop("META_DATA_EXPORT", "META_DATA_CAPTURE", START, "PROCESSES", EVENT)
     return export.without(SYNC, "eventSyncId").without(NVTX, "textId")
+
+
+def at_start(export, **values):
+    """Set what the export says about the start of its session: only these columns, in this order."""
+    return export.drop(START).add(START, values)
+
+
+def normalized(export, epoch=EPOCH):
+    """Add the epoch to all times and say so, as ``nsys export --ts-normalize`` does."""
+    for table in (KERNEL, MEMCPY, MEMSET, RUNTIME, SYNC, NVTX):
+        columns, rows = export.tables[table]
+        moved = [row | {c: epoch + row[c] for c in ("start", "end") if row.get(c) is not None} for row in rows]
+        export.tables[table] = (columns, moved)
+    return export.set("META_DATA_EXPORT", "EXPORT_PARAM_TIME_NORMALIZE", "true")
 
 
 def compact_payload(seq):

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from gapscope import cache
+from gapscope.load import assemble
 from gapscope.marks import parse_marks
 from gapscope.readers.base import ReadOptions
 from gapscope.schema import READER_TABLES
@@ -50,6 +51,17 @@ def test_what_is_kept_comes_back(tmp_path):
     assert cache.store_entry(entry, tables()) is None
     assert equal(cache.load_entry(entry), tables())
     assert [p.name for p in entry.parent.iterdir()] == [entry.name]
+
+
+def test_what_a_file_states_about_its_clock_is_kept(tmp_path):
+    entry = cache.entry_path(tmp_path, "digest", AReader())
+    stated = {"epoch_ns": 2**62 - 1, "system_clock_ns": 38, "counter_ns": 41, "shift_ns": -5000, "cpu_traced": False}
+    source = tables()
+    cache.store_entry(entry, replace(source, info=replace(source.info, **stated)))
+    kept = cache.load_entry(entry)
+    assert {name: getattr(kept.info, name) for name in stated} == stated
+    (row,) = assemble([kept]).sources.select(list(stated)).to_dicts()
+    assert row == stated
 
 
 def test_another_reader_version_is_another_entry(tmp_path):

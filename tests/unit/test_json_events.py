@@ -269,6 +269,13 @@ class _Writer:
         return self._space() + f"{self._space()},{self._space()}".join(parts) + self._space()
 
 
+@pytest.mark.parametrize("text", ["`", "@", "/", ":", "g", "0x`", "0xG", "0x@", "1`", "-`"])
+def test_signs_beside_the_digits_are_no_digits(text, monkeypatch):
+    event = {"ph": "X", "cat": "kernel", "tid": text, "ts": 0, "dur": 1}
+    _, rows = scan(json.dumps({"traceEvents": [event]}).encode(), monkeypatch)
+    assert [row[TID] for row in rows] == [text]
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     events=st.lists(_events(), min_size=1, max_size=12),

@@ -134,7 +134,7 @@ def test_reads_packed_files_by_content(raw, packed):
 
 
 def test_is_ready_for_the_registry():
-    assert (KINETO.name, KINETO.version) == ("torch.profiler JSON", 1)
+    assert (KINETO.name, KINETO.version) == ("torch.profiler JSON", 2)
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
@@ -639,6 +639,52 @@ def test_what_the_file_says_about_its_gpus(read, outer, events, cpu_only, gpu_tr
     assert (info.cpu_only, info.gpu_traced) == (cpu_only, gpu_traced)
 
 
+GPU_ONLY = [kernel(3, 1), call(1, 1), x("cuda_sync", 5, 1, "Stream Sync", 0, 7, cuda_sync_kind="Stream Sync")]
+BESIDE = [  # what Kineto writes for the GPU alone, too
+    x("overhead", 2, 1, "Buffer Flush", -1, 0),
+    x("Trace", 1, 9, "PyTorch Profiler (0)", "Spans", "PyTorch Profiler"),
+    {"ph": "s", "cat": "ac2g", "id": 1, "ts": 1, "pid": 1, "tid": 1, "name": "ac2g"},
+    {"ph": "i", "name": "Record Window End", "ts": 9, "pid": "", "tid": "", "s": "g"},
+    meta("process_name", 1, 0, "python3"),
+    meta("thread_name", 1, 1, "pt_autograd_0"),
+    x("strange", 1, 1),
+]
+OF_HOST = [
+    x("cpu_op", 1, 1, "aten::mm"),
+    x("Operator", 1, 1, "aten::mm"),
+    x("cpu_op", 1, 1, "gapscope::step step=1"),
+    x("cpu_op", 1, 1, "record_param_comms", Collective_name="send"),
+    x("cpu_op", 1, 1, "autograd::engine::evaluate_function: MmBackward0"),
+    x("python_function", 1, 1, "train.py(7): step"),
+    x("user_annotation", 1, 1, "ProfilerStep#3"),
+    x("user_annotation", BASE / 1000, 1, "ProfilerStep#3"),  # of another clock: dropped
+    x("cpu_instant_event", 1, 1, "[memory]"),
+    {"ph": "s", "cat": "fwdbwd", "id": 1, "ts": 1, "pid": 1, "tid": 1, "name": "fwdbwd"},
+    {"ph": "X", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "name": "gapscope::step step=1"},
+]
+
+
+@pytest.mark.parametrize("event", GPU_ONLY)
+def test_a_capture_of_the_gpu_alone(read, event):
+    assert read([event]).info.cpu_traced is False
+    assert read([event, *BESIDE]).info.cpu_traced is False
+
+
+@pytest.mark.parametrize("event", OF_HOST)
+def test_any_host_event_shows_that_the_host_was_recorded(read, event):
+    assert read([*GPU_ONLY, event]).info.cpu_traced is True
+    assert read([event]).info.cpu_traced is True
+
+
+def test_without_events_nothing_tells_if_the_host_was_recorded(read, raw):
+    assert read([]).info.cpu_traced is None
+    assert read(BESIDE).info.cpu_traced is None
+    cut = raw(json.dumps({"baseTimeNanoseconds": BASE, "traceEvents": GPU_ONLY})[:-2])
+    assert (cut.info.truncated, cut.info.cpu_traced) == (True, None)  # host events may have followed
+    cut = raw(json.dumps({"baseTimeNanoseconds": BASE, "traceEvents": [*GPU_ONLY, OF_HOST[0]]})[:-2])
+    assert (cut.info.truncated, cut.info.cpu_traced) == (True, True)
+
+
 def test_old_names_of_categories(read):
     events = [
         x("Operator", 1, 1, "aten::mm"),
@@ -682,6 +728,23 @@ def test_times_that_count_from_nowhere_are_relative(raw):
     assert source.column("ops", "start_ns") == [-12_500, 3_000]
     assert source.info.clock == "relative"
     assert source.findings["relative_clock"].level == "warning"
+
+
+@pytest.mark.parametrize(
+    ("base", "ts", "epoch"),
+    [
+        (BASE, 2, BASE),
+        (str(BASE), 2, BASE),
+        (BASE, BASE / 1000, None),  # not used: the times are absolute already
+        (None, BASE / 1000, None),
+        (None, 2, None),
+        (99, 2, None),
+        (0, 2, None),
+    ],
+)
+def test_the_epoch_is_the_base_that_is_used(read, base, ts, epoch):
+    info = read([kernel(ts, 1)], baseTimeNanoseconds=base).info
+    assert (info.epoch_ns, info.system_clock_ns, info.counter_ns, info.shift_ns) == (epoch, None, None, 0)
 
 
 def test_a_base_is_not_added_to_absolute_times(read):

@@ -95,6 +95,13 @@ def test_rows_by_category(read, name, ops, calls, ranges):
     assert _kinds(tables["ranges"]) == ranges
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_all_recorded_the_host(read, name):
+    info = read(name)[0].info
+    assert info.cpu_traced is True
+    assert (info.epoch_ns is None) == (info.clock_origin == "ts, microseconds since 1970")
+
+
 @pytest.mark.parametrize(
     ("name", "resolution", "origin", "pid", "rank"),
     [

@@ -110,6 +110,21 @@ def test_two_ranks_in_one_report():
     assert [f.count for f in read(MFU).findings if f.code == "launches_without_device_record"] == [2, 1]
 
 
+@pytest.mark.parametrize(
+    ("name", "epoch", "system_clock"),
+    [
+        (MORDRED, None, None),
+        (NSIGHTFUL, 1_754_324_972_242_076_786, None),
+        (MFU, 1_779_787_126_655_288_414, 38_133_239_887),
+        (MOCK, 1_776_781_226_557_295_056, 515_396_806_359_142),
+    ],
+)
+def test_what_the_files_state_about_their_zero(name, epoch, system_clock):
+    info = read(name).info
+    assert (info.epoch_ns, info.system_clock_ns, info.counter_ns) == (epoch, system_clock, None)
+    assert (info.shift_ns, info.cpu_traced) == (0, None)
+
+
 def test_an_option_that_denies_what_is_there():
     assert read(MOCK).info.gpu_traced is True
     assert "nvtx_not_traced" in messages(MOCK)

@@ -22,11 +22,14 @@ from tests.unit.nsys_files import (
     NO_ID,
     NVTX,
     RUNTIME,
+    START,
     SYNC,
     A,
     B,
+    at_start,
     call,
     compact_payload,
+    normalized,
     nvtx,
     oldest,
     on_stream,
@@ -343,11 +346,7 @@ def test_a_call_with_an_impossible_start_is_left_out(read):
 
 
 def test_normalized_times_are_not_shifted_twice(read):
-    export = small_export().set("META_DATA_EXPORT", "EXPORT_PARAM_TIME_NORMALIZE", "true")
-    for table in (KERNEL, MEMCPY, MEMSET, RUNTIME, SYNC, NVTX):
-        columns, old = export.tables[table]
-        shifted = [row | {c: EPOCH + row[c] for c in ("start", "end") if row.get(c) is not None} for row in old]
-        export.tables[table] = (columns, shifted)
+    export = normalized(small_export())
     export.add(KERNEL, on_stream(A, EPOCH, EPOCH, 8, demangledName=10))  # 0/0 with the epoch added
     source = read(export)
     assert rows(source, "ops", "start_ns", "end_ns")[:2] == [(None, None), (2000, 2500)]
@@ -358,20 +357,128 @@ def test_normalized_times_are_not_shifted_twice(read):
 def test_a_shift_at_export_is_said(read):
     source = read(small_export().set("META_DATA_EXPORT", "EXPORT_PARAM_TIME_SHIFT", "-5000"))
     assert "--ts-shift=-5000" in codes(source)["export_time_shift"].message
+    assert source.info.shift_ns == -5000
+    assert rows(source, "calls", "start_ns")[0] == (1000,)  # the shift stays in
+
+
+@pytest.mark.parametrize(
+    ("said", "shift", "found"),
+    [
+        ("0", 0, False),
+        ("", 0, False),
+        (None, 0, False),
+        ("+7", 7, True),
+        (" 86400000000000 ", 86_400_000_000_000, True),
+        ("1.5", 0, True),
+        ("1" * 30, 0, True),
+    ],
+)
+def test_what_is_no_shift(read, said, shift, found):
+    source = read(small_export().set("META_DATA_EXPORT", "EXPORT_PARAM_TIME_SHIFT", said))
+    assert (source.info.shift_ns, "export_time_shift" in codes(source)) == (shift, found)
 
 
 @pytest.mark.parametrize("how", ["no table", "no column", "null"])
 def test_without_session_start_times_are_relative(read, how):
     export = small_export()
     if how == "no table":
-        export.drop("TARGET_INFO_SESSION_START_TIME")
+        export.drop(START)
     elif how == "no column":
-        export.without("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+        export.without(START, "utcEpochNs")
     else:
-        export.change("TARGET_INFO_SESSION_START_TIME", 0, utcEpochNs=None)
+        export.change(START, 0, utcEpochNs=None)
     source = read(export)
     assert (source.info.clock, set(codes(source))) == ("relative", {"no_absolute_time"})
     assert rows(source, "calls", "start_ns")[0] == (1000,)
+
+
+def start_of(source):
+    """What is known about the zero of the file."""
+    info = source.info
+    return (info.clock, info.epoch_ns, info.system_clock_ns, info.counter_ns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"utcEpochNs": EPOCH, "systemClockNs": 38, "sessionStartCntVctNs": 41}, ("unix", EPOCH, 38, 41)),
+        ({"sessionStartCntVctNs": 41, "systemClockNs": 38, "utcEpochNs": EPOCH}, ("unix", EPOCH, 38, 41)),
+        ({"systemClockNs": 38, "utcTime": "x", "utcEpochNs": EPOCH}, ("unix", EPOCH, 38, None)),
+        ({"utcEpochNs": EPOCH, "systemClockNs": None, "sessionStartCntVctNs": 41}, ("unix", EPOCH, None, 41)),
+        ({"utcEpochNs": EPOCH, "systemClockNs": 0, "sessionStartCntVctNs": -1}, ("unix", EPOCH, None, None)),
+        ({"systemClockNs": 38}, ("relative", None, 38, None)),
+        ({"utcEpochNs": None, "systemClockNs": 38, "sessionStartCntVctNs": 41}, ("relative", None, 38, 41)),
+        ({"utcTime": "x"}, ("relative", None, None, None)),
+    ],
+)
+def test_what_the_file_states_about_its_zero(read, columns, expected):
+    source = read(at_start(small_export(), **columns))
+    assert start_of(source) == expected
+    assert set(codes(source)) == (set() if expected[0] == "unix" else {"no_absolute_time"})
+    assert rows(source, "calls", "start_ns")[0] == (1000,)
+    assert (source.info.shift_ns, source.info.cpu_traced) == (0, None)
+
+
+def test_nothing_is_known_about_the_zero_without_the_table(read):
+    assert start_of(read(small_export().drop(START))) == ("relative", None, None, None)
+    assert start_of(read(small_export().empty(START))) == ("relative", None, None, None)
+
+
+def test_what_is_stated_about_the_zero_is_of_one_row(read):
+    rest = {"systemClockNs": 38, "sessionStartCntVctNs": 41}
+    export = at_start(small_export(), utcEpochNs=None, **rest).add(START, {"utcEpochNs": EPOCH})
+    assert start_of(read(export)) == ("unix", EPOCH, None, None)
+    export.add(START, {"utcEpochNs": EPOCH + 5, "systemClockNs": 43})
+    assert start_of(read(export)) == ("unix", EPOCH + 5, 43, None)
+
+
+def test_a_normalized_export_states_its_zero_too(read):
+    export = at_start(normalized(small_export()), utcEpochNs=EPOCH, systemClockNs=38, sessionStartCntVctNs=41)
+    export.set("META_DATA_EXPORT", "EXPORT_PARAM_TIME_SHIFT", "-5000")
+    source = read(export)
+    assert start_of(source) == ("unix", EPOCH, 38, 41)
+    assert (source.info.shift_ns, source.info.clock_origin) == (-5000, "times normalized by nsys export")
+    assert rows(source, "calls", "start_ns")[0] == (1000,)
+
+
+NO_TIMES = [0, 1000, -5, 946_684_799_999_999_999, 2**62, 2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("epoch", NO_TIMES)
+def test_a_session_start_that_is_no_time_is_not_used(read, epoch):
+    source = read(at_start(small_export(), utcEpochNs=epoch, systemClockNs=38))
+    assert start_of(source) == ("relative", None, 38, None)
+    assert set(codes(source)) == {"session_start_unusable"}
+    finding = codes(source)["session_start_unusable"]
+    assert (finding.level, f"utcEpochNs is {epoch}, which is no time" in finding.message) == ("warning", True)
+    assert "Check the clock of the machine" in finding.hint
+    assert rows(source, "calls", "start_ns")[0] == (1000,)
+
+
+@pytest.mark.parametrize("epoch", [946_684_800_000_000_000, 2**62 - 1])
+def test_the_first_and_last_session_start_that_is_a_time(read, epoch):
+    source = read(at_start(small_export(), utcEpochNs=epoch))
+    assert (start_of(source), source.findings) == (("unix", epoch, None, None), ())
+    assert source.tables["calls"].collect()["start_ns"][0] == epoch + 1000
+
+
+@pytest.mark.parametrize("epoch", [1000, -(10**18), 3 * 10**17, 946_684_799_999_999_000])
+def test_a_nonsense_session_start_that_was_added_is_taken_off(read, epoch):
+    export = at_start(normalized(small_export(), epoch), utcEpochNs=epoch, systemClockNs=38)
+    export.add(KERNEL, on_stream(A, epoch, epoch, 8, demangledName=10))  # 0/0 with the epoch added
+    source = read(export)
+    assert start_of(source) == ("relative", None, 38, None)
+    assert rows(source, "ops", "start_ns", "end_ns")[:2] == [(None, None), (2000, 2500)]
+    assert rows(source, "calls", "start_ns")[0] == (1000,)
+    assert "session_start_unusable" in codes(source)
+
+
+def test_absolute_times_stand_whatever_the_session_start_says(read):
+    source = read(at_start(normalized(small_export()), utcEpochNs=1000, systemClockNs=38))
+    assert start_of(source) == ("unix", None, 38, None)
+    assert rows(source, "calls", "start_ns")[0] == (1000,)
+    assert set(codes(source)) == {"session_start_unusable"}
+    assert "unknown zero" not in codes(source)["session_start_unusable"].message
 
 
 # Synchronizations

@@ -1,0 +1,169 @@
+"""One timebase for all files: evidence in, offsets with bounds out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from gapscope.clocks.alignment import Alignment, coarsen
+from gapscope.clocks.assumptions import assume
+from gapscope.clocks.conflicts import resolve
+from gapscope.clocks.domains import Domains, find_domains
+from gapscope.clocks.evidence import Context, gather
+from gapscope.clocks.observations import Evidence, observations
+from gapscope.clocks.options import AlignOptions
+from gapscope.clocks.soft import soft_offsets
+from gapscope.clocks.solve import pose, solve
+from gapscope.errors import UsageError
+from gapscope.events import Ends
+from gapscope.findings import Finding, plural
+from gapscope.trace import Trace
+
+_IMPOSSIBLE_NS = 10**12
+"""No launch, message or collective takes a thousand seconds backward: such times are damage, not clocks."""
+
+
+def align(trace: Trace, ends: Ends | None = None, options: AlignOptions | None = None) -> Alignment:
+    """Return where each clock of a trace stands, with proven bounds.
+
+    Args:
+        trace: The recordings.
+        ends: Events of the handoffs that marks name (`gapscope.events.find_ends`); None: they are not used.
+        options: What the user states.
+
+    Raises:
+        UsageError: An option names a rank that is not there.
+    """
+    options = options or AlignOptions()
+    domains = _with_offsets(find_domains(trace), options)
+    evidence = gather(Context(trace, domains, ends))
+    domains, evidence = _with_anchors(domains, evidence, options)
+    evidence, findings = _possible(domains, evidence)
+    problem, notes = resolve(pose(domains, evidence, assume(trace, domains, options)))
+    soft = soft_offsets(domains, evidence.soft)
+    solution = coarsen(solve(problem, soft))
+    alignment = Alignment(domains, solution, soft, evidence.counts, [*findings, *notes])
+    return replace(alignment, findings=[*alignment.findings, *_weak(trace, alignment), *_moved(alignment)])
+
+
+def _with_offsets(domains: Domains, options: AlignOptions) -> Domains:
+    """Let the user's offsets stand for the claims of the files."""
+    table = domains.table
+    for rank, offset in options.offsets.items():
+        if not (table["rank"] == rank).any():
+            raise UsageError(f"--offset {rank}={offset}: no recording is of rank {rank} alone.")
+        mine = (pl.col("rank") == rank).fill_null(value=False)
+        clocks = table.filter(mine)["clock"].unique().implode()
+        chosen = pl.col("clock").is_in(clocks)
+        table = table.with_columns(
+            claim_ns=pl.when(chosen).then(offset).otherwise("claim_ns"),
+            claims=pl.col("claims") | chosen,
+            claim_text=pl.when(chosen).then(pl.lit(f"--offset {rank}={offset}")).otherwise("claim_text"),
+        )
+    return replace(domains, table=table)
+
+
+def _with_anchors(domains: Domains, evidence: Evidence, options: AlignOptions) -> tuple[Domains, Evidence]:
+    """Add a clock that the user's anchors are against, and what they say."""
+    if not options.anchors:
+        return domains, evidence
+    number = domains.n
+    rows = []
+    for anchor in options.anchors:
+        clocks = domains.table.filter((pl.col("rank") == anchor.rank) & pl.col("device").is_null())["domain"]
+        if not len(clocks):
+            raise UsageError(f"--anchors: no recording is of rank {anchor.rank} alone.")
+        base = {"kind": "anchor", "instance": f"rank {anchor.rank} at {anchor.file_ns}"}
+        for clock in clocks:
+            late, early = anchor.reference_ns + anchor.error_ns, anchor.reference_ns - anchor.error_ns
+            texts = {"earlier_what": "anchor", "later_what": "anchor"}
+            rows.append(
+                {**base, **texts, "earlier": clock, "earlier_ns": anchor.file_ns, "later": number, "later_ns": late}
+            )
+            rows.append(
+                {**base, **texts, "earlier": number, "earlier_ns": early, "later": clock, "later_ns": anchor.file_ns}
+            )
+    times = [a.reference_ns for a in options.anchors]
+    table = domains.table.with_columns(domain=pl.col("domain"))
+    own = {
+        "domain": number, "clock": number, "name": "anchors", "label": "the anchors' clock", "zero_ns": min(times),
+        "last_ns": max(times), "claims": True, "claim_ns": 0, "claim_text": "anchors", "rate_ppb": 0,
+        "resolution_ns": 1,
+    }  # fmt: skip
+    table = pl.concat([table, pl.DataFrame([own], schema_overrides=table.schema)], how="diagonal_relaxed")
+    table = table.select(pl.col(n).cast(t) for n, t in domains.table.schema.items())
+    added = observations(pl.DataFrame(rows, infer_schema_length=None))
+    counts = {**evidence.counts, "anchor": len(rows)}
+    return replace(domains, table=table), replace(
+        evidence, observations=pl.concat([evidence.observations, added]), counts=counts
+    )
+
+
+def _possible(domains: Domains, evidence: Evidence) -> tuple[Evidence, list[Finding]]:
+    """Leave out facts within one file that no clock error explains."""
+    rows = evidence.observations
+    own = domains.clock[rows["earlier"].to_numpy()] == domains.clock[rows["later"].to_numpy()]
+    backward = (rows["earlier_ns"] - rows["later_ns"]).to_numpy()
+    impossible = own & (backward > _IMPOSSIBLE_NS)
+    if not impossible.any():
+        return evidence, []
+    first = rows.row(int(np.flatnonzero(impossible)[0]), named=True)
+    path = domains.table["path"][first["earlier"]]
+    finding = Finding(
+        "impossible_times",
+        "warning",
+        f"{plural(int(impossible.sum()), 'record')} with times that cannot be: {first['later_what']} is recorded "
+        f"{(first['earlier_ns'] - first['later_ns']) / 1e9:,.0f} s before {first['earlier_what']}. Not used for "
+        "aligning.",
+        path=path,
+        count=int(impossible.sum()),
+    )
+    return replace(evidence, observations=rows.filter(pl.Series(~impossible))), [finding]
+
+
+def _weak(trace: Trace, alignment: Alignment) -> list[Finding]:
+    """Return findings about files that stand nowhere, or only by their own claim."""
+    domains, solution = alignment.domains, alignment.solution
+    found = []
+    hosts = [c for c in range(domains.n) if domains.is_host[c] and domains.table["source"][c] is not None]
+    for clock in hosts:
+        row = domains.table.row(clock, named=True)
+        if not alignment.placed[clock] and clock not in solution.problem.apart:
+            found.append(
+                Finding(
+                    "unaligned_file",
+                    "warning",
+                    "The file has no absolute time, and nothing in the recordings ties it to the others: it cannot be "
+                    "placed beside them.",
+                    "Name it alone, or record marks or communication on both sides, or state --offset or --anchors.",
+                    path=row["path"],
+                )
+            )
+    return found
+
+
+def _moved(alignment: Alignment) -> list[Finding]:
+    """Return findings about files that do not stand where they claim."""
+    domains, solution = alignment.domains, alignment.solution
+    found = []
+    for clock in range(domains.n):
+        row = domains.table.row(clock, named=True)
+        if row["device"] is not None or row["source"] is None or not alignment.placed[clock] or not row["claims"]:
+            continue
+        if clock == domains.reference:
+            continue
+        off = solution.offset_ns[:, clock] - row["claim_ns"]
+        largest = int(off[np.abs(off).argmax()])
+        if largest:
+            found.append(
+                Finding(
+                    "clock_moved",
+                    "info",
+                    f"The clock of {row['label']} was moved by {largest:+,} ns: its own absolute time contradicts what "
+                    f"the recordings prove.",
+                    path=row["path"],
+                )
+            )
+    return found

@@ -1,0 +1,230 @@
+"""The arithmetic of difference constraints: envelopes over time, shortest paths, contradictions.
+
+All in int64 nanoseconds. A bound that was observed at one time holds at another after it is loosened by what both
+clocks may have drifted in between, so over time each bound is a lower envelope of cones; one pass forward and one
+backward gives its value for every window (algorithms.md 1.2). Shortest paths then give the tightest bounds that all
+constraints together imply (Floyd-Warshall, for all windows at once).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+INFINITE = np.int64(2**61)
+"""No bound. Recorded delays are far smaller; sums of two of these still fit into 64 bits."""
+
+FINITE = np.int64(2**60)
+"""Bounds below this are bounds."""
+
+NO_RECORD = -1
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Observations in arrays, times on the common timebase as far as it is known.
+
+    Attributes:
+        upper: Clock of the earlier moment: ``b[upper] - b[lower] <= weight``.
+        lower: Clock of the later moment.
+        weight: Recorded delay.
+        first: The earlier of both times.
+        last: The later of both times.
+    """
+
+    upper: Ints
+    lower: Ints
+    weight: Ints
+    first: Ints
+    last: Ints
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        return len(self.weight)
+
+    def only(self, chosen: Bools | Ints) -> Facts:
+        """Return some of them."""
+        return Facts(self.upper[chosen], self.lower[chosen], self.weight[chosen], self.first[chosen], self.last[chosen])
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast clocks may part, parts per billion.
+
+    Attributes:
+        clock: Host clock that each clock is mapped onto.
+        own_ppb: Rate error of each clock: of a host clock against true time, of a device clock against its host's.
+    """
+
+    clock: Ints
+    own_ppb: Ints
+
+    def between(self, one: Ints, two: Ints) -> Ints:
+        """Return how fast two clocks may part: within one file only what the mapping of device times allows."""
+        device = np.where(self.clock[one] != one, self.own_ppb[one], 0)
+        device = device + np.where(self.clock[two] != two, self.own_ppb[two], 0)
+        hosts = self.own_ppb[self.clock[one]] + self.own_ppb[self.clock[two]]
+        return np.where(self.clock[one] == self.clock[two], device, device + hosts)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Direct bounds of each window.
+
+    Attributes:
+        weight: ``[window, upper, lower]``; `INFINITE` where nothing is known.
+        record: Position of the observation that it came from, -2 minus the position of an assumption, or `NO_RECORD`.
+    """
+
+    weight: Ints
+    record: npt.NDArray[np.int32]
+
+
+def drift(rate_ppb: Ints | int, distance_ns: Ints | int) -> Ints:
+    """Return how far clocks of that rate error may part over a distance in time, rounded up."""
+    return -(np.asarray(rate_ppb, np.int64) * np.asarray(distance_ns, np.int64) // -1_000_000_000)
+
+
+def envelope(facts: Facts, edges: Ints, rates: Rates, zones: tuple[tuple[int, int, int], ...] = ()) -> Bounds:
+    """Return the direct bounds that hold throughout each window.
+
+    Args:
+        facts: The observations.
+        edges: Limits of the windows, ascending; the first window begins at ``edges[0]``.
+        rates: How fast clocks may part.
+        zones: ``clock, begin, end``: somewhere between begin and end that clock stepped. Both are edges. Nothing
+            observed before bounds it afterward or the reverse, and nothing observed within bounds it at all.
+    """
+    n, windows = len(rates.clock), len(edges) - 1
+    weight = np.full((windows, n, n), INFINITE, np.int64)
+    record = np.full((windows, n, n), NO_RECORD, np.int32)
+    pairs, pair = np.unique(facts.upper * n + facts.lower, return_inverse=True)
+    if not len(pairs):
+        return Bounds(weight, record)
+    upper, lower = pairs // n, pairs % n
+    rate = rates.between(upper, lower)
+    middle = facts.first + (facts.last - facts.first) // 2
+    window = np.clip(np.searchsorted(edges, middle, side="right") - 1, 0, windows - 1)
+    blocked = _within_zones(facts, zones)
+    begin, end = edges[window], edges[window + 1]
+    far = np.maximum(end - facts.first, facts.last - begin)
+    cell = window * len(pairs) + pair
+    own, own_record = _lowest(facts.weight + drift(rate[pair], far), cell, blocked, (windows, len(pairs)))
+    ahead, ahead_record = _lowest(
+        facts.weight + drift(rate[pair], np.maximum(end - facts.first, 0)), cell, blocked, (windows, len(pairs))
+    )
+    back, back_record = _lowest(
+        facts.weight + drift(rate[pair], np.maximum(facts.last - begin, 0)), cell, blocked, (windows, len(pairs))
+    )
+    length = np.diff(edges)
+    stop = _stops(edges, upper, lower, zones)
+    for order, other, other_record in (
+        (range(windows), ahead, ahead_record),
+        (range(windows - 1, -1, -1), back, back_record),
+    ):
+        carried = np.full(len(pairs), INFINITE, np.int64)
+        source = np.full(len(pairs), NO_RECORD, np.int32)
+        for w in order:
+            edge = w if other is ahead else w + 1
+            carried[stop[edge]] = INFINITE
+            reach = np.where(carried < FINITE, carried + drift(rate, length[w]), INFINITE)
+            better = reach < own[w]
+            own[w] = np.where(better, reach, own[w])
+            own_record[w] = np.where(better, source, own_record[w])
+            nearer = other[w] < reach
+            carried = np.where(nearer, other[w], reach)
+            source = np.where(nearer, other_record[w], source)
+    weight[:, upper, lower] = own
+    record[:, upper, lower] = own_record
+    return Bounds(weight, record)
+
+
+def _within_zones(facts: Facts, zones: tuple[tuple[int, int, int], ...]) -> Bools:
+    blocked = np.zeros(len(facts), np.bool_)
+    for clock, begin, end in zones:
+        touches = (facts.upper == clock) | (facts.lower == clock)
+        blocked |= touches & (facts.last > begin) & (facts.first < end)
+    return blocked
+
+
+def _stops(edges: Ints, upper: Ints, lower: Ints, zones: tuple[tuple[int, int, int], ...]) -> Bools:
+    """Return ``[edge, pair]``: bounds of that pair do not pass that edge."""
+    stop = np.zeros((len(edges), len(upper)), np.bool_)
+    for clock, begin, end in zones:
+        touches = (upper == clock) | (lower == clock)
+        for edge in np.flatnonzero((edges == begin) | (edges == end)):
+            stop[edge] |= touches
+    return stop
+
+
+def _lowest(value: Ints, cell: Ints, blocked: Bools, shape: tuple[int, int]) -> tuple[Ints, npt.NDArray[np.int32]]:
+    """Return the lowest value of each cell and its position."""
+    lowest = np.full(shape[0] * shape[1], INFINITE, np.int64)
+    where = np.full(shape[0] * shape[1], NO_RECORD, np.int32)
+    order = np.lexsort((value, cell))
+    order = order[~blocked[order]]
+    cells = cell[order]
+    first = order[np.concatenate([[True], cells[1:] != cells[:-1]])] if len(order) else order
+    lowest[cell[first]] = value[first]
+    where[cell[first]] = first
+    return lowest.reshape(shape), where.reshape(shape)
+
+
+def close(weight: Ints) -> Ints:
+    """Return the tightest bounds that all of ``[window, upper, lower]`` together imply.
+
+    A window whose bounds contradict each other has a negative entry on its diagonal; its other entries mean nothing.
+    """
+    closed = weight.copy()
+    n = closed.shape[1]
+    index = np.arange(n)
+    closed[:, index, index] = np.minimum(closed[:, index, index], 0)
+    for k in range(n):
+        through = closed[:, :, k, None] + closed[:, None, k, :]
+        np.minimum(closed, through, out=closed)
+        np.maximum(closed, -FINITE, out=closed)  # contradictions grow without limit
+        closed[closed >= FINITE] = INFINITE
+    return closed
+
+
+def contradicted(closed: Ints) -> Bools:
+    """Return which windows contradict themselves."""
+    index = np.arange(closed.shape[1])
+    return np.asarray((closed[:, index, index] < 0).any(axis=1))
+
+
+def negative_cycle(weight: Ints) -> list[tuple[int, int]]:
+    """Return the pairs ``(upper, lower)`` of one contradiction in ``[upper, lower]``; empty if there is none.
+
+    Bellman-Ford: a bound that still improves after as many rounds as there are clocks lies behind a negative cycle.
+    """
+    n = len(weight)
+    usable = np.where(weight < FINITE, weight, INFINITE)
+    np.fill_diagonal(usable, np.minimum(np.diag(usable), INFINITE))
+    reach = np.zeros(n, np.int64)
+    before = np.full(n, -1, np.int64)
+    changed = -1
+    for _ in range(n):
+        candidate = reach[:, None] + usable
+        best = candidate.argmin(axis=0)
+        value = candidate[best, np.arange(n)]
+        better = value < reach
+        if not better.any():
+            return []
+        reach = np.where(better, value, reach)
+        before = np.where(better, best, before)
+        changed = int(np.flatnonzero(better)[0])
+    node = changed
+    for _ in range(n):
+        node = int(before[node])
+    cycle, at = [], node
+    while True:
+        cycle.append((int(before[at]), at))
+        at = int(before[at])
+        if at == node:
+            return cycle[::-1]

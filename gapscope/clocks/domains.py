@@ -1,0 +1,198 @@
+"""Clock domains: what counts as one clock within a trace.
+
+A host clock is one per nsys report (all its processes are on one timeline) and one per process of a torch.profiler
+file (each process fits its own). A device clock is one per process and device as that file sees it: tools map it onto
+the host's timeline by interpolation, and that mapping has an error of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gapscope.trace import Trace
+
+GPU_TICK_NS = 32
+"""Granularity of the GPU timer (NVIDIA developer forum 323887)."""
+
+DRIFT_PPB = 30_000
+"""Assumed bound of the rate error of one clock, parts per billion: 30 ppm, the upper end of what Huygens (NSDI 2018)
+reports for free-running hosts."""
+
+DEVICE_DRIFT_PPB = 10_000
+"""The same for a device clock against the host clock that the tool maps it onto. Tools bring both together again and
+again; in between they part by some ppm (NVIDIA developer forum 323887)."""
+
+GPU_ONLY_PPB = 25_000
+"""Added for torch.profiler files without host events: Kineto then fits its clock over tens of microseconds."""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Domains:
+    """The clocks of a trace.
+
+    Attributes:
+        table: One row per clock, ordered so that position is number: ``domain`` (its number), ``source``, ``process``
+            (null: all processes of the file), ``device`` (null: host clock), ``clock`` (number of the host clock it is
+            mapped onto, its own for a host clock), ``rank`` (null: several or unknown), ``name`` (``host``, ``gpu:0``),
+            ``label`` (for people), ``zero_ns`` (first recorded time), ``last_ns``, ``claims`` (false: its zero is
+            unknown), ``claim_ns`` (offset that is claimed: 0, or what the user states), ``claim_text`` (how it was
+            had), ``rate_ppb`` (bound of its rate error), ``resolution_ns``.
+        of_processes: ``source, process, domain``: the host clock of each process.
+    """
+
+    table: pl.DataFrame
+    of_processes: pl.DataFrame
+
+    @property
+    def n(self) -> int:
+        """Number of clocks."""
+        return self.table.height
+
+    @cached_property
+    def clock(self) -> Ints:
+        """Host clock of each clock."""
+        return self.table["clock"].to_numpy().astype(np.int64)
+
+    @cached_property
+    def zero_ns(self) -> Ints:
+        """First recorded time of each clock."""
+        return self.table["zero_ns"].to_numpy().astype(np.int64)
+
+    @cached_property
+    def claim_ns(self) -> Ints:
+        """Offset that each clock claims."""
+        return self.table["claim_ns"].to_numpy().astype(np.int64)
+
+    @cached_property
+    def resolution_ns(self) -> Ints:
+        """Resolution of each clock."""
+        return self.table["resolution_ns"].to_numpy().astype(np.int64)
+
+    @cached_property
+    def is_host(self) -> npt.NDArray[np.bool_]:
+        """Which of them are host clocks."""
+        return self.table["device"].is_null().to_numpy()
+
+    @cached_property
+    def reference(self) -> int:
+        """Host clock that the others are placed against: the user's, else that of the lowest rank."""
+        hosts = self.table.filter(pl.col("device").is_null())
+        stated = hosts.filter(pl.col("source").is_null())
+        if stated.height:
+            return int(stated["domain"][0])
+        first = hosts.sort(~pl.col("claims"), "first_rank", "source", "process", nulls_last=True)
+        return int(first["domain"][0])
+
+    def with_domain(self, frame: pl.DataFrame, device: str | None, prefix: str, name: str) -> pl.DataFrame:
+        """Add a column with the number of the clock that a row's times are of.
+
+        Args:
+            frame: Has ``<prefix>source`` and ``<prefix>process``.
+            device: Column with the device; null in it, or None: the host's clock.
+            prefix: Prefix of the columns.
+            name: Name of the new column; null where no clock is known.
+        """
+        source, process = f"{prefix}source", f"{prefix}process"
+        hosts = self.of_processes.rename({"source": source, "process": process, "domain": "_host"})
+        frame = frame.join(hosts, on=[source, process], how="left", maintain_order="left")
+        if device is None:
+            return frame.rename({"_host": name})
+        gpus = self.table.filter(pl.col("device").is_not_null()).select(
+            pl.col("source").alias(source),
+            pl.col("owner").alias(process),
+            pl.col("device").alias(device),
+            _gpu="domain",
+        )
+        return (
+            frame.join(gpus, on=[source, process, device], how="left", maintain_order="left")
+            .with_columns(pl.when(pl.col(device).is_null()).then("_host").otherwise("_gpu").alias(name))
+            .drop("_host", "_gpu")
+        )
+
+
+def find_domains(trace: Trace) -> Domains:
+    """Return the clocks of a trace."""
+    processes = trace.processes.select(
+        "source", "process", "rank", "tool", "window_start_ns", "window_end_ns", "n_marks", "has_ops"
+    )
+    sources = trace.sources.select("source", "path", "clock", "resolution_ns", "cpu_traced", claim_text="clock_origin")
+    own = (pl.col("tool") == "torch").fill_null(value=False)
+    clocks = processes.with_columns(clock_process=pl.when(own).then("process"))
+    hosts = (
+        clocks.sort("source", "process")
+        .group_by("source", "clock_process", maintain_order=True)
+        .agg(
+            zero_ns=pl.col("window_start_ns").min(),
+            last_ns=pl.col("window_end_ns").max(),
+            ranks=pl.col("rank").drop_nulls().unique().sort(),
+        )
+        .with_columns(device=pl.lit(None, dtype=pl.Int32), owner=pl.lit(None, dtype=pl.Int64))
+    )
+    gpus = (
+        trace.scan("ops")
+        .filter(pl.col("device").is_not_null())
+        .select("source", "process", "device")
+        .unique()
+        .collect()
+        .join(clocks, on=["source", "process"])
+        .sort("source", "process", "device")
+        .select(
+            "source",
+            "clock_process",
+            "device",
+            zero_ns="window_start_ns",
+            last_ns="window_end_ns",
+            ranks=pl.when(pl.col("rank").is_not_null()).then(pl.concat_list("rank")),
+            owner="process",
+        )
+    )
+    table = (
+        pl.concat([hosts, gpus], how="diagonal").with_row_index("domain").with_columns(pl.col("domain").cast(pl.Int32))
+    )
+    numbers = table.filter(pl.col("device").is_null()).select("source", "clock_process", clock="domain")
+    table = (
+        table.join(numbers, on=["source", "clock_process"], how="left", nulls_equal=True, maintain_order="left")
+        .join(sources.rename({"clock": "claim"}), on="source", how="left", maintain_order="left")
+        .with_columns(
+            process="clock_process",
+            first_rank=pl.col("ranks").list.first(),
+            rank=pl.when(pl.col("ranks").list.len() == 1).then(pl.col("ranks").list.first()),
+            name=pl.when(pl.col("device").is_null()).then(pl.lit("host")).otherwise(pl.format("gpu:{}", "device")),
+            claims=pl.col("claim") == "unix",
+            resolution_ns=pl.when(pl.col("device").is_null())
+            .then("resolution_ns")
+            .otherwise(pl.max_horizontal("resolution_ns", pl.lit(GPU_TICK_NS))),
+            rate_ppb=pl.when(pl.col("device").is_null()).then(DRIFT_PPB).otherwise(DEVICE_DRIFT_PPB)
+            + pl.when((pl.col("cpu_traced") == False).fill_null(value=False)).then(GPU_ONLY_PPB).otherwise(0),  # noqa: E712
+            zero_ns=pl.col("zero_ns").fill_null(0),
+            last_ns=pl.coalesce("last_ns", "zero_ns").fill_null(0),
+        )
+        .with_columns(label=_label(), claim_ns=pl.lit(0, dtype=pl.Int64))
+    )
+    of_processes = clocks.join(numbers, on=["source", "clock_process"], nulls_equal=True).select(
+        "source", "process", domain="clock"
+    )
+    return Domains(
+        table.select(
+            "domain", "source", "path", "process", "owner", "device", "clock", "rank", "first_rank", "name", "label",
+            "zero_ns", "last_ns", "claims", "claim_ns", "claim_text",
+            "rate_ppb", "resolution_ns",
+        ),
+        of_processes,
+    )  # fmt: skip
+
+
+def _label() -> pl.Expr:
+    """Name a clock for people: by rank, and by file where that does not tell it from the others."""
+    file = pl.col("path").str.extract(r"([^/\\]+)$")
+    named = pl.format("rank {} {}", "rank", "name")
+    alone = pl.col("rank").is_not_null() & (pl.len().over("rank", "name") == 1)
+    by_rank = pl.when(pl.col("rank").is_not_null()).then(pl.format("{} ({})", named, file))
+    return pl.when(alone).then(named).otherwise(pl.coalesce(by_rank, pl.format("{} {}", file, "name")))

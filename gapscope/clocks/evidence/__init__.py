@@ -1,0 +1,53 @@
+"""Where facts about the clocks come from: one file per family, one line here.
+
+A family takes a `Context` and returns `gapscope.clocks.observations.Evidence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from gapscope.clocks.evidence.collectives import collectives
+from gapscope.clocks.evidence.context import Context
+from gapscope.clocks.evidence.copies import blocking_copies
+from gapscope.clocks.evidence.host_messages import host_messages
+from gapscope.clocks.evidence.launches import launches
+from gapscope.clocks.evidence.marked_groups import marked_groups
+from gapscope.clocks.evidence.marked_pairs import marked_pairs
+from gapscope.clocks.evidence.nested import nested_ranges
+from gapscope.clocks.evidence.send_recv import send_recv
+from gapscope.clocks.evidence.syncs import syncs
+from gapscope.clocks.observations import SOFT, Evidence
+
+FAMILIES: tuple[Callable[[Context], Evidence], ...] = (
+    launches,
+    syncs,
+    blocking_copies,
+    marked_pairs,
+    marked_groups,
+    collectives,
+    send_recv,
+    host_messages,
+    nested_ranges,
+)
+
+
+def gather(context: Context) -> Evidence:
+    """Return what all families found."""
+    found = [family(context) for family in FAMILIES]
+    counts: dict[str, int] = {}
+    for part in found:
+        for kind, count in part.counts.items():
+            counts[kind] = counts.get(kind, 0) + count
+    soft = [part.soft for part in found if part.soft.height]
+    return Evidence(
+        pl.concat([part.observations for part in found]),
+        pl.concat(soft) if soft else pl.DataFrame(schema=SOFT),
+        counts,
+        [note for part in found for note in part.notes],
+    )
+
+
+__all__ = ["FAMILIES", "Context", "gather"]

@@ -1,0 +1,44 @@
+"""Two tools recorded the same mark of one process: one range lies inside the other.
+
+Which tool's range is the outer one is not taken on trust: it is the tool whose range of each mark lasts longer, for all
+marks. Where that differs from mark to mark, the ranges do not nest and say nothing.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.clocks.evidence.context import Context, nothing
+from gapscope.clocks.observations import Evidence
+
+_FEWEST = 3
+
+
+def nested_ranges(context: Context) -> Evidence:
+    """Return what ranges say that two tools recorded."""
+    trace = context.trace
+    if not context.several_clocks or trace.processes["primary"].all():
+        return nothing()
+    marks = trace.marks.filter(pl.col("rank").is_not_null() & pl.col("end_ns").is_not_null())
+    marks = marks.filter(pl.col("end_ns") > pl.col("start_ns"))
+    marks = context.domains.with_domain(marks, None, "", "domain").select(
+        "job", "rank", "text", "domain", "start_ns", "end_ns"
+    )
+    once = marks.filter(pl.len().over("job", "rank", "text", "domain") == 1)
+    pairs = once.join(once, on=["job", "rank", "text"], nulls_equal=True, suffix="_2").filter(
+        pl.col("domain") != pl.col("domain_2")
+    )
+    longer = (pl.col("end_ns") - pl.col("start_ns")) >= (pl.col("end_ns_2") - pl.col("start_ns_2"))
+    pair = ["domain", "domain_2"]
+    outer = pairs.filter((longer.all() & (pl.len() >= _FEWEST)).over(pair))
+    both_ways = outer.join(outer, left_on=pair, right_on=["domain_2", "domain"], how="semi")
+    outer = outer.join(both_ways, on=pair, how="anti")
+    begin = outer.select(
+        "text", earlier="domain", later="domain_2", earlier_ns="start_ns", later_ns="start_ns_2", edge=pl.lit("start")
+    )
+    end = outer.select(
+        "text", earlier="domain_2", later="domain", earlier_ns="end_ns_2", later_ns="end_ns", edge=pl.lit("end")
+    )
+    frame = pl.concat([begin, end])
+    texts = (pl.format("{} of {}", "edge", "text"), pl.format("{} of {}", "edge", "text"))
+    return context.evidence(frame, "nested", texts, pl.format("{} of {}", "edge", "text"))

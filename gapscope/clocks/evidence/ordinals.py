@@ -1,0 +1,58 @@
+"""Which communication of one rank belongs to which of another, where no sequence number says so.
+
+Ranks of one communicator do the same operations in the same order. So the k-th of one rank is the k-th of the other if
+both recorded the same ones. That is known within a step whose mark both recorded whole, if both did equally many
+operations in it, of the same kinds and sizes; without steps, only if the whole sequences are equal. Where it is not
+known, nothing is paired.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.trace import Trace
+
+
+def with_step(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``step``: the step mark of the same process that encloses ``host_ns``; null if none does."""
+    steps = (
+        trace.marks.filter((pl.col("mark") == "step") & pl.col("step").is_not_null() & pl.col("end_ns").is_not_null())
+        .select("source", "process", "step", step_start="start_ns", step_end="end_ns")
+        .sort("step_start")
+    )
+    found = rows.sort("host_ns").join_asof(
+        steps, left_on="host_ns", right_on="step_start", by=["source", "process"], check_sortedness=False
+    )
+    inside = (pl.col("host_ns") <= pl.col("step_end")).fill_null(value=False)
+    return found.with_columns(step=pl.when(inside).then("step")).drop("step_start", "step_end")
+
+
+def paired(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with ``instance``, a text that belonging rows share; without those that cannot be paired.
+
+    Args:
+        rows: ``channel`` (what has an order of its own), ``who`` (participant), ``what`` (kind and size, equal for all
+            participants), ``step``, ``seq`` (null if not recorded), ``order`` (position among the participant's own).
+    """
+    known = rows.filter(pl.col("seq").is_not_null()).with_columns(
+        instance=pl.format("{} seq {}", "channel", "seq"), _n=pl.len().over("channel", "who", "seq")
+    )
+    numbered = known.filter(pl.col("_n") == 1).drop("_n")
+    rest = rows.filter(pl.col("seq").is_null())
+    stepped = pl.col("step").is_not_null().any().over("channel")
+    rest = rest.filter(pl.col("step").is_not_null() | ~stepped).sort("order")
+    block = ["channel", "step"]
+    rest = rest.with_columns(_k=pl.int_range(pl.len()).over([*block, "who"], order_by="order"))
+    lengths = rest.group_by([*block, "who"]).agg(n=pl.len())
+    everyone = rest.group_by("channel").agg(participants=pl.col("who").n_unique())
+    equal = (
+        lengths.group_by(block)
+        .agg(shortest=pl.col("n").min(), longest=pl.col("n").max(), there=pl.len())
+        .join(everyone, on="channel")
+        .filter((pl.col("shortest") == pl.col("longest")) & (pl.col("there") == pl.col("participants")))
+    )
+    rest = rest.join(equal.select(block), on=block, how="semi", nulls_equal=True)
+    same = (pl.col("what").n_unique().over([*block, "_k"]) == 1).all().over(block)
+    place = pl.when(pl.col("step").is_null()).then(pl.lit("")).otherwise(pl.format(" of step {}", "step"))
+    rest = rest.filter(same).with_columns(instance=pl.format("{} {}{}", "channel", pl.col("_k") + 1, place))
+    return pl.concat([numbered, rest.drop("_k")])
