@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from gapscope.clocks import AlignOptions, align
+from gapscope.clocks import Alignment, AlignOptions, align
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
 from gapscope.findings import Finding, findings_to_json, plural, sort_findings
@@ -31,9 +31,11 @@ class Analysis:
     Attributes:
         trace: The recordings.
         handoffs: Table ``handoffs`` of `gapscope.schema`, one row per handoff.
-        alignment: Table ``alignment``: where each file's clock stands.
+        alignment: Table ``alignment``: where each clock stands, against the reference and, where times of handoffs
+            span other pairs of clocks, against each other.
         findings: What is missing, weak or odd, and what to do about it.
         selection: What was chosen: ``steps``, ``ranks``, ``warmup``.
+        timebase: The clocks themselves: what is known of them and by which records.
     """
 
     trace: Trace
@@ -41,6 +43,7 @@ class Analysis:
     alignment: pl.DataFrame
     findings: list[Finding]
     selection: dict[str, Any] = field(default_factory=lambda: {"steps": None, "ranks": None, "warmup": 1})
+    timebase: Alignment | None = field(default=None, repr=False)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -120,7 +123,8 @@ def analyze(
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
     selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
-    return Analysis(trace, handoffs, alignment.table, sort_findings(notes), selection)
+    table = alignment.with_spans(built.spans)
+    return Analysis(trace, handoffs, table, sort_findings(notes), selection, alignment)
 
 
 def _selected(

@@ -184,6 +184,10 @@ COMMS: Table = {
     "group_ranks": Column(pl.String(), "Ranks of the group as recorded (JSON list text); null if not recorded."),
     "group_size": Column(pl.Int64(), "Number of ranks; null if not recorded."),
     "peer": Column(pl.Int64(), "Other rank of a send or receive; null for collectives or if not recorded."),
+    "root": Column(
+        pl.Int64(),
+        "Root of a broadcast, scatter, reduce or gather, as its position in the group; host rows only, else null.",
+    ),
     "seq": Column(pl.Int64(), "Sequence number within the group; null if the file has none."),
     "size_bytes": Column(
         pl.Int64(), "Bytes handed in (received, for recv), elements times the size of dtype; null if unknown."
@@ -330,6 +334,9 @@ MARKS: Table = {
 EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")
 """The five events of a handoff and ``receive_post``, the twin of ``submit`` on the destination."""
 
+QUALITIES = ("same_clock", "bounded", "half_bounded", "wall_only", "unaligned")
+"""How well a clock is placed, best first."""
+
 EVENT_SOURCE = pl.Enum(["emitted", "derived", "recorded", "estimated", "missing", "not_applicable"])
 STATUS = pl.Enum(
     [
@@ -384,6 +391,12 @@ HANDOFFS: Table = {
         "Bound of the clock error between its times, the largest over the clocks they are of, those of hosts and of "
         "devices; null: no bound is known.",
     ),
+    **{
+        f"{part}_uncertainty_ns": Column(
+            pl.Int64(), f"The same for the {part.replace('_', ' ')} alone: 0 if both its ends are of one clock."
+        )
+        for part in ("gap", "submission", "start_wait", "movement", "consumer_wait")
+    },
     "status": Column(STATUS, "What became of the handoff within the capture."),
     "order": Column(ORDER, "`violation`: an event came before the one that it needs, beyond the clock uncertainty."),
     "steady": Column(
@@ -417,8 +430,8 @@ ALIGNMENT: Table = {
     "method": Column(pl.String(), "How the offset was had: what the constraints are of, or the file's own claim."),
     "quality": Column(
         pl.String(),
-        "`same_clock`; `bounded`: proven on both sides; `half_bounded`: on one; `wall_only`: the file's own claim and "
-        "what is assumed; `unaligned`.",
+        "`same_clock`; `bounded`: by cause and effect on both sides; `half_bounded`: on one; `wall_only`: only by the "
+        "file's own claim and what is assumed; `unaligned`.",
     ),
     "assumed": Column(pl.String(), "Assumptions that make the interval narrower than what is proven; null: none."),
 }

@@ -13,7 +13,7 @@ import polars as pl
 from gapscope.findings import Finding
 from gapscope.handoffs.steady import start_up_rule
 from gapscope.phases import PHASES, UNPOSTED, with_phases
-from gapscope.schema import SCHEMA_VERSION, STATUS
+from gapscope.schema import EVENTS, QUALITIES, SCHEMA_VERSION, STATUS
 from gapscope.trace import Trace
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -46,6 +46,7 @@ def summarize(
     return {
         "schema_version": SCHEMA_VERSION,
         "recordings": _recordings(trace, alignment),
+        "clocks": summarize_clocks(trace.sources, alignment, handoffs),
         "handoffs": {
             "total": handoffs.height,
             "counted": handoffs.filter(COUNTED).height,
@@ -62,7 +63,12 @@ def summarize(
 
 def _recordings(trace: Trace, alignment: pl.DataFrame) -> list[dict[str, Any]]:
     """Return one entry per process that has a rank, marks or GPU work."""
-    hosts = alignment.filter(pl.col("domain") == "host").select("source", "quality", "offset_ns", "lo_ns", "hi_ns")
+    hosts = (
+        _over_windows(_against_reference(alignment), None)
+        .filter(pl.col("domain") == "host")
+        .unique("source", maintain_order=True)
+        .select("source", "quality")
+    )
     shown = (
         trace.processes.filter(pl.col("has_ops") | (pl.col("n_marks") > 0))
         .join(trace.sources.drop("window_start_ns", "window_end_ns", "tool", "clock"), on="source", how="left")
@@ -89,12 +95,70 @@ def _recordings(trace: Trace, alignment: pl.DataFrame) -> list[dict[str, Any]]:
             "clock_origin": row["clock_origin"],
             "resolution_ns": row["resolution_ns"],
             "quality": row["quality"],
-            "offset_ns": row["offset_ns"],
-            "offset_lo_ns": row["lo_ns"],
-            "offset_hi_ns": row["hi_ns"],
         }
         for row in shown.iter_rows(named=True)
     ]
+
+
+def summarize_clocks(sources: pl.DataFrame, alignment: pl.DataFrame, handoffs: pl.DataFrame) -> dict[str, Any]:
+    """Return where the clocks stand while handoffs went on (without handoffs: throughout).
+
+    Args:
+        sources: Table ``sources``.
+        alignment: Table ``alignment``.
+        handoffs: Table ``handoffs``; may be empty.
+
+    Returns:
+        ``reference``; ``hosts``: one entry per host clock against it; ``devices``: one per device clock against its own
+        host. Each has ``offset_min_ns``, ``offset_max_ns``, ``lo_ns``, ``hi_ns`` (null: no bound), ``drift_ppm``,
+        ``quality`` (the weakest), ``n_hard``, ``n_soft``, ``method`` and ``assumed``.
+    """
+    if not alignment.height:
+        return {"reference": None, "hosts": [], "devices": []}
+    during = handoffs.filter(pl.col("steady")).select(
+        first=pl.min_horizontal(f"{e}_ns" for e in EVENTS).min(),
+        last=pl.max_horizontal(f"{e}_ns" for e in EVENTS).max(),
+    )
+    span = during.row(0) if during.height and None not in during.row(0) else None
+    paths = dict(sources.select("source", "path").iter_rows())
+    own = pl.format("{}:host", pl.col("source").replace_strict(paths, return_dtype=pl.String))
+    reference = _against_reference(alignment)
+    devices = alignment.filter((pl.col("domain") != "host") & (pl.col("reference") == own))
+    return {
+        "reference": alignment["reference"][0],
+        "hosts": _clock_entries(_over_windows(reference.filter(pl.col("domain") == "host"), span), paths),
+        "devices": _clock_entries(_over_windows(devices, span), paths),
+    }
+
+
+def _against_reference(alignment: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that are against the reference: the first row is."""
+    return alignment.filter(pl.col("reference") == pl.col("reference").first())
+
+
+def _over_windows(rows: pl.DataFrame, span: tuple[int, int] | None) -> pl.DataFrame:
+    """Return one row per pair of clocks with the widest bounds of the windows that a span of time touches."""
+    if span is not None:
+        first, last = span
+        near = (pl.col("window_start_ns") <= last) & (pl.col("window_end_ns") >= first)
+        rows = rows.filter(near | ~near.any().over("source", "rank", "domain", "reference"))
+    weakest = pl.col("quality").replace_strict({q: n for n, q in enumerate(QUALITIES)}, return_dtype=pl.Int8)
+    return rows.group_by("source", "rank", "domain", "reference", maintain_order=True).agg(
+        offset_min_ns=pl.col("offset_ns").min(),
+        offset_max_ns=pl.col("offset_ns").max(),
+        lo_ns=pl.when(pl.col("lo_ns").is_not_null().all()).then(pl.col("lo_ns").min()),
+        hi_ns=pl.when(pl.col("hi_ns").is_not_null().all()).then(pl.col("hi_ns").max()),
+        drift_ppm=pl.col("drift_ppm").first(),
+        quality=pl.col("quality").sort_by(weakest).last(),
+        n_hard=pl.col("n_hard").first(),
+        n_soft=pl.col("n_soft").first(),
+        method=pl.col("method").first(),
+        assumed=pl.col("assumed").drop_nulls().first(),
+    )
+
+
+def _clock_entries(rows: pl.DataFrame, paths: dict[int, str]) -> list[dict[str, Any]]:
+    return [{"path": paths[row["source"]], **row} for row in rows.iter_rows(named=True)]
 
 
 def _edges(handoffs: pl.DataFrame) -> list[dict[str, Any]]:
@@ -127,6 +191,7 @@ def _edges(handoffs: pl.DataFrame) -> list[dict[str, Any]]:
             pl.col("messages").sum().alias("messages"),
             pl.col("uncertainty_ns").filter(COUNTED).max().alias("uncertainty_ns"),
             (pl.col("uncertainty_ns").is_null() & COUNTED).any().alias("unbounded"),
+            *(pl.col(f"{part}_uncertainty_ns").filter(COUNTED).max() for part in ("gap", *PHASES)),
             *counted,
             *n,
             *states,

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from gapscope import __version__
+from gapscope.cli.align import align_command
 from gapscope.cli.analyze import analyze_command
 from gapscope.errors import GapscopeError, InputError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("analyze")(analyze_command)
+app.command("align")(align_command)
 
 
 @app.callback(invoke_without_command=True)

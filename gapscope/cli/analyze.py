@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -13,16 +10,15 @@ from typing import Annotated
 
 import polars as pl
 import typer
-from rich.console import Console
 
 from gapscope.analysis import Analysis, analyze
+from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_options
+from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
+from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
 from gapscope.demo import DEMO_RECORDING
-from gapscope.errors import InputError, UsageError
-from gapscope.load import LoadOptions
+from gapscope.errors import UsageError
 from gapscope.reports.text import render_text
-
-_PIPE_WIDTH = 118
 
 
 class Format(StrEnum):
@@ -71,34 +67,15 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
     warmup: Annotated[
         int, typer.Option("--warmup", min=0, help="Steps of each pair of ranks that count as start-up.")
     ] = 1,
-    rank_of: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rank-of",
-            metavar="PID=RANK",
-            help="Rank of a process whose recording does not tell it.",
-            show_default=False,
-        ),
-    ] = None,
-    job: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--job",
-            metavar="NAME=PATH[,PATH]",
-            help="Recordings of a named job, such as prefill and decode.",
-            show_default=False,
-        ),
-    ] = None,
-    nsys: Annotated[
-        str | None,
-        typer.Option(
-            "--nsys",
-            metavar="PROGRAM",
-            help="The nsys to export .nsys-rep files with; else GAPSCOPE_NSYS, PATH and the usual folders.",
-        ),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if any file cannot be read.")] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep nothing on disk and use nothing kept.")] = False,
+    offset: Offset = None,
+    same_host: SameHost = False,
+    clock_bound: ClockBound = None,
+    anchors: Anchors = None,
+    rank_of: RankOf = None,
+    job: Job = None,
+    nsys: Nsys = None,
+    strict: Strict = False,
+    no_cache: NoCache = False,
     verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="Show all notes.")] = 0,
 ) -> None:
     """Find the handoffs of a run, and for each the five events between producer and consumer.
@@ -110,19 +87,22 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         paths.append(str(DEMO_RECORDING))
     if not paths and not job:
         raise UsageError("No recording was named. Pass one, or --demo for the one shipped with gapscope.")
-    options = LoadOptions(nsys=nsys, use_cache=not no_cache, rank_of=_rank_of(rank_of or []), jobs=_jobs(job or []))
+    options = load_options(nsys, no_cache, rank_of, job)
+    clocks = align_options(offset, same_host, clock_bound, anchors)
     with LateProgress() as progress:
         analysis = analyze(
-            paths, options=options, steps=_steps(steps), ranks=_ranks(ranks), warmup=warmup, progress=progress
+            paths,
+            options=options,
+            steps=_steps(steps),
+            ranks=_ranks(ranks),
+            warmup=warmup,
+            clocks=clocks,
+            progress=progress,
         )
     if out is not None:
         analysis.write(out)
     _print(analysis, fmt, verbose > 0)
-    unreadable = [f for f in analysis.findings if f.code == "unreadable_file"]
-    for finding in unreadable:
-        print(f"gapscope: not read: {finding.path}: {finding.message} {finding.hint}".rstrip(), file=sys.stderr)  # noqa: T201
-    if strict and unreadable:
-        raise InputError(unreadable[0].path or "", unreadable[0].message, unreadable[0].hint)
+    warn_of_unreadable(analysis.findings, strict)
 
 
 def _print(analysis: Analysis, fmt: Format, verbose: bool) -> None:
@@ -132,16 +112,7 @@ def _print(analysis: Analysis, fmt: Format, verbose: bool) -> None:
     elif fmt is Format.csv:
         typer.echo(analysis.handoffs.with_columns(pl.selectors.categorical().cast(pl.String)).write_csv(), nl=False)
     else:
-        console = Console(highlight=False, emoji=False)
-        report = render_text(analysis.summary, analysis.findings, verbose)
-        if console.is_terminal:
-            console.print(report)
-            return
-        width = console.width if "COLUMNS" in os.environ else _PIPE_WIDTH
-        console = Console(highlight=False, emoji=False, width=width)
-        with console.capture() as capture:
-            console.print(report)
-        typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+        print_report(render_text(analysis.summary, analysis.findings, verbose))
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None] | None:
@@ -165,23 +136,3 @@ def _ranks(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"--ranks {text}: give rank numbers such as 0,1.") from None
-
-
-def _rank_of(pairs: list[str]) -> dict[int, int]:
-    out = {}
-    for pair in pairs:
-        pid, _, rank = pair.partition("=")
-        if not (re.fullmatch("[0-9]{1,18}", pid) and re.fullmatch("[0-9]{1,9}", rank)):
-            raise UsageError(f"--rank-of {pair}: give PID=RANK, two numbers.")
-        out[int(pid)] = int(rank)
-    return out
-
-
-def _jobs(pairs: list[str]) -> dict[str, list[str]]:
-    out: dict[str, list[str]] = {}
-    for pair in pairs:
-        name, equals, files = pair.partition("=")
-        if not (name and equals and files):
-            raise UsageError(f"--job {pair}: give NAME=PATH, or NAME=PATH,PATH.")
-        out.setdefault(name, []).extend(files.split(","))
-    return out

@@ -16,6 +16,7 @@ from gapscope.clocks.solve import Solution, uncertainty
 from gapscope.findings import Finding
 from gapscope.schema import ALIGNMENT, dtypes
 
+_DRIFT_POINTS = 100
 _SAME_NS, _SAME_PART = 500, 20
 """Windows are joined while no bound grows by more than 500 ns or a twentieth."""
 
@@ -94,90 +95,145 @@ class Alignment:
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """Table ``alignment`` of `gapscope.schema`: each clock against the reference."""
-        return self.against([(c, self.domains.reference) for c in range(self.domains.n) if self._shown(c)])
+        """Table ``alignment`` of `gapscope.schema`: each clock against the reference, each device against its host."""
+        domains = self.domains
+        own = [c for c in range(domains.n) if domains.table["source"][c] is not None]
+        devices = [c for c in own if not domains.is_host[c] and domains.clock[c] != domains.reference]
+        return self.against([(c, domains.reference) for c in own] + [(c, int(domains.clock[c])) for c in devices])
 
-    def _shown(self, clock: int) -> bool:
-        return self.domains.table["source"][clock] is not None
+    def with_spans(self, spans: pl.DataFrame) -> pl.DataFrame:
+        """Return the table with rows for the pairs of clocks between which times were compared.
 
-    def against(self, pairs: list[tuple[int, int]]) -> pl.DataFrame:
-        """Return rows of table ``alignment`` for pairs of clocks: the first against the second, per window."""
-        parts = [self._rows(one, two) for one, two in pairs]
-        empty = pl.DataFrame(schema=dtypes(ALIGNMENT))
-        return pl.concat([empty, *parts]) if parts else empty
+        Args:
+            spans: ``one, two, at_ns``: pairs of clocks, and when on the common timebase.
+        """
+        at = spans["at_ns"].to_numpy()
+        used = spans.select("one", "two", window=pl.Series(self._window_at(at), dtype=pl.Int64)).unique()
+        reference = self.domains.reference
+        clock = self.domains.clock
+        known = [reference in {c, d} or d == clock[c] for c, d in used.select("one", "two").iter_rows()]
+        used = used.filter(~pl.Series(known, dtype=pl.Boolean))
+        pairs = used.select("one", "two").unique().sort("one", "two").rows()
+        edges = self.solution.edges
+        windows = used.select("one", "two", window_start_ns=pl.Series(edges[used["window"].to_numpy()]))
+        return pl.concat([self.table, self.against(pairs, windows)])
 
-    def _rows(self, one: int, two: int) -> pl.DataFrame:
-        """Return the rows of one pair; joined where neighbors are equal."""
-        s, domains = self.solution, self.domains
+    def against(self, pairs: list[tuple[int, int]], windows: pl.DataFrame | None = None) -> pl.DataFrame:
+        """Return rows of table ``alignment`` for pairs of clocks, the first against the second.
+
+        Args:
+            pairs: Numbers of clocks.
+            windows: ``one, two, window_start_ns`` of the wanted windows; None: all.
+        """
+        if not pairs:
+            return pl.DataFrame(schema=dtypes(ALIGNMENT))
+        s = self.solution
+        one, two = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
         near = s.near_ns[one] - s.near_ns[two]
-        offset = s.offset_ns[:, one] - s.offset_ns[:, two]
         high, low = s.closed[:, one, two], -s.closed[:, two, one]
-        placed = bool(self.placed[one] and self.placed[two]) or one == two
-        row, other = domains.table.row(one, named=True), domains.table.row(two, named=True)
+        # Across files it counts what ties them; how well the tools map device times is a matter of microseconds then.
+        within = self.domains.clock[one] == self.domains.clock[two]
+        proven_hi = np.where(within, s.proven[:, one, two], s.caused[:, one, two]) < FINITE // 2
+        proven_lo = np.where(within, s.proven[:, two, one], s.caused[:, two, one]) < FINITE // 2
+        count = len(s.edges) - 1
         frame = pl.DataFrame(
             {
-                "window_start_ns": s.edges[:-1],
-                "window_end_ns": s.edges[1:],
-                "offset_ns": offset,
-                "lo_ns": low + near,
-                "hi_ns": high + near,
-                "proven_hi": s.proven[:, one, two] < FINITE // 2,
-                "proven_lo": s.proven[:, two, one] < FINITE // 2,
-                "narrowed": (s.proven[:, one, two] != high) | (-s.proven[:, two, one] != low),
+                "one": np.tile(one, count),
+                "two": np.tile(two, count),
+                "window_start_ns": np.repeat(s.edges[:-1], len(pairs)),
+                "window_end_ns": np.repeat(s.edges[1:], len(pairs)),
+                "offset_ns": (s.offset_ns[:, one] - s.offset_ns[:, two]).ravel(),
+                "lo_ns": (low + near).ravel(),
+                "hi_ns": (high + near).ravel(),
+                "has_lo": (low > -FINITE // 2).ravel(),
+                "has_hi": (high < FINITE // 2).ravel(),
+                "proven_hi": proven_hi.ravel(),
+                "proven_lo": proven_lo.ravel(),
+                "narrowed": ((s.proven[:, one, two] != high) | (-s.proven[:, two, one] != low)).ravel(),
             }
         )
+        if windows is not None:
+            frame = frame.join(windows, on=["one", "two", "window_start_ns"], how="semi")
+        frame = frame.join(self._about(pairs), on=["one", "two"], how="left", maintain_order="left")
+        placed = pl.col("placed")
         frame = frame.with_columns(
-            offset_ns=pl.when(pl.lit(placed)).then("offset_ns"),
-            lo_ns=pl.when(pl.lit(placed) & (pl.Series(low) > -FINITE // 2)).then("lo_ns"),
-            hi_ns=pl.when(pl.lit(placed) & (pl.Series(high) < FINITE // 2)).then("hi_ns"),
-            quality=pl.when(pl.lit(one == two))
+            offset_ns=pl.when(placed).then("offset_ns"),
+            lo_ns=pl.when(placed & pl.col("has_lo")).then("lo_ns"),
+            hi_ns=pl.when(placed & pl.col("has_hi")).then("hi_ns"),
+            assumed=pl.when(placed & pl.col("narrowed")).then("assumed"),
+            quality=pl.when(pl.col("one") == pl.col("two"))
             .then(pl.lit("same_clock"))
-            .when(pl.lit(not placed))
+            .when(~placed)
             .then(pl.lit("unaligned"))
             .when(pl.col("proven_lo") & pl.col("proven_hi"))
             .then(pl.lit("bounded"))
             .when(pl.col("proven_lo") | pl.col("proven_hi"))
             .then(pl.lit("half_bounded"))
             .otherwise(pl.lit("wall_only")),
-        )
-        tied, method, assumed = self._origin(one, two)
-        frame = frame.with_columns(
-            source=pl.lit(row["source"]),
-            rank=pl.lit(row["rank"]),
-            domain=pl.lit(row["name"]),
-            reference=pl.lit(_name(other)),
-            drift_ppm=pl.lit(self._drift(one, two, frame)),
-            n_hard=pl.lit(tied),
-            n_soft=pl.lit(self._soft_count(one, two)),
-            method=pl.lit(method),
-            assumed=pl.when(pl.col("narrowed") & pl.lit(placed)).then(pl.lit(assumed)),
-        )
-        frame = frame.select(pl.col(n).cast(t) for n, t in dtypes(ALIGNMENT).items())
-        return _joined(frame)
+        ).sort("order", "window_start_ns")
+        return _joined(frame.select(pl.col(n).cast(t) for n, t in dtypes(ALIGNMENT).items()))
+
+    def _about(self, pairs: list[tuple[int, int]]) -> pl.DataFrame:
+        """Return what is the same for all windows of a pair."""
+        names = self.domains.table
+        rows = []
+        for order, (one, two) in enumerate(pairs):
+            row, other = names.row(one, named=True), names.row(two, named=True)
+            tied, method, assumed = self._origin(one, two)
+            rows.append(
+                {
+                    "one": one, "two": two, "order": order, "source": row["source"], "rank": row["rank"],
+                    "domain": row["name"], "reference": _name(other), "n_hard": tied, "method": method,
+                    "assumed": assumed, "n_soft": self._soft_count(one, two), "drift_ppm": self._drift(one, two),
+                    "placed": one == two or bool(self.placed[one] and self.placed[two]),
+                }
+            )  # fmt: skip
+        return pl.DataFrame(rows, schema_overrides={"drift_ppm": pl.Float64, "rank": pl.Int32, "source": pl.Int32})
 
     def _origin(self, one: int, two: int) -> tuple[int, str, str]:
         """Return how many observations tie two clocks, of which kinds, and what is assumed about them."""
-        domains, problem = self.domains, self.solution.problem
+        domains = self.domains
         if one == two:
             return 0, "reference" if one == domains.reference else "the same clock", ""
-        clock = domains.clock
-        earlier, later = (problem.observations[c].to_numpy() for c in ("earlier", "later"))
+        clock = [int(c) for c in domains.clock]
         if clock[one] == clock[two]:
-            gpus = [c for c in (one, two) if not domains.is_host[c]]
-            tied = (np.isin(earlier, gpus) | np.isin(later, gpus)) & (clock[earlier] == clock[later])
+            files = {clock[one]}
+            ties = [self._ties[c] for c in (one, two) if not domains.is_host[c]]
         else:
-            mine = clock == clock[one]
-            tied = mine[earlier] != mine[later]
-        kinds = problem.observations.filter(pl.Series(tied, dtype=pl.Boolean)).group_by("kind").len()
-        said = [
-            f"{n} {kind.replace('_', ' ')}" for kind, n in kinds.sort(-pl.col("len").cast(pl.Int64), "kind").iter_rows()
-        ]
-        files = {int(clock[one]), int(clock[two])}
-        assumed = {
-            a.kind.replace("_", " ") for a in problem.assumptions if {int(clock[a.upper]), int(clock[a.lower])} & files
-        }
+            files = {clock[one], clock[two]}
+            ties = [self._ties[clock[one]]]
+        kinds: dict[str, int] = {}
+        for tie in ties:
+            for kind, n in tie.items():
+                kinds[kind] = kinds.get(kind, 0) + n
+        said = [f"{n} {kind.replace('_', ' ')}" for kind, n in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))]
+        assumed: set[str] = set()
+        for kind, ends in self._assumed:
+            if ends & files and (len(files) > 1 or len(ends) == 1):
+                assumed.add(kind.replace("_", " "))
         claim = domains.table["claim_text"][one] or "none"
-        return int(tied.sum()), ", ".join(said) or claim, ", ".join(sorted(assumed))
+        return sum(kinds.values()), ", ".join(said) or claim, ", ".join(sorted(assumed))
+
+    @cached_property
+    def _ties(self) -> dict[int, dict[str, int]]:
+        """Return the observations per kind: of a host clock with other files, of a device clock with its host."""
+        clock = self.domains.clock
+        rows = self.solution.problem.observations.select("earlier", "later", "kind").group_by(pl.all()).len()
+        found: dict[int, dict[str, int]] = {c: {} for c in range(self.domains.n)}
+        for earlier, later, kind, count in rows.sort("earlier", "later", "kind").iter_rows():
+            one, two = int(clock[earlier]), int(clock[later])
+            touched = [one, two] if one != two else [c for c in (earlier, later) if not self.domains.is_host[c]]
+            for c in touched:
+                found[c][kind] = found[c].get(kind, 0) + count
+        return found
+
+    @cached_property
+    def _assumed(self) -> set[tuple[str, frozenset[int]]]:
+        """Return the kinds of assumptions and the host clocks that they are about."""
+        clock = self.domains.clock
+        return {
+            (a.kind, frozenset((int(clock[a.upper]), int(clock[a.lower])))) for a in self.solution.problem.assumptions
+        }
 
     def _soft_count(self, one: int, two: int) -> int:
         if self.soft is None:
@@ -185,20 +241,21 @@ class Alignment:
         clocks = {int(self.domains.clock[one]), int(self.domains.clock[two])}
         return sum(len(link.local_ns) for link in self.soft.links if {link.clock, link.parent} == clocks)
 
-    def _drift(self, one: int, two: int, frame: pl.DataFrame) -> float | None:
-        """Return the rate against the reference, ppm; None where the bounds leave both signs open.
+    def _drift(self, one: int, two: int) -> float | None:
+        """Return by how much the first clock runs fast, ppm; None where the bounds leave both signs open.
 
         The steepest and the flattest line that pass through all intervals bound the rate; their middle is returned.
         """
-        if one == two or frame["lo_ns"].null_count() or frame["hi_ns"].null_count() or frame.height < 2:
+        s = self.solution
+        if one == two or any(zone[0] in (one, two) for zone in s.problem.zones):
             return None
-        if any(zone[0] in (one, two) for zone in self.solution.problem.zones):
+        picked = np.unique(np.linspace(0, len(s.closed) - 1, min(_DRIFT_POINTS, len(s.closed))).astype(int))
+        high, low = s.closed[picked, one, two], -s.closed[picked, two, one]
+        if len(picked) < 2 or (high >= FINITE // 2).any() or (low <= -FINITE // 2).any():
             return None
-        middle = ((frame["window_start_ns"] + frame["window_end_ns"]) // 2).to_numpy()
-        picked = np.unique(np.linspace(0, frame.height - 1, min(200, frame.height)).astype(int))
-        t, low, high = middle[picked], frame["lo_ns"].to_numpy()[picked], frame["hi_ns"].to_numpy()[picked]
-        a, b = np.triu_indices(len(t), 1)
-        apart = (t[b] - t[a]).astype(np.float64)
+        middle = s.edges[picked] + (s.edges[picked + 1] - s.edges[picked]) // 2
+        a, b = np.triu_indices(len(picked), 1)
+        apart = (middle[b] - middle[a]).astype(np.float64)
         steepest = float(((high[b] - low[a]) / apart).min() * 1e6)
         flattest = float(((low[b] - high[a]) / apart).max() * 1e6)
         if flattest > steepest or flattest <= 0 <= steepest:
@@ -223,8 +280,10 @@ def _series(value: npt.NDArray[np.int64], known: Bools) -> pl.Series:
 def _joined(frame: pl.DataFrame) -> pl.DataFrame:
     """Join neighboring windows whose rows are equal but for the window."""
     same = [c for c in frame.columns if c not in ("window_start_ns", "window_end_ns")]
+    apart = pl.col("window_start_ns") != pl.col("window_end_ns").shift()
+    other = pl.struct(same).rle_id().diff().fill_null(1) != 0
     return (
-        frame.with_columns(_run=pl.struct(same).rle_id())
+        frame.with_columns(_run=(apart.fill_null(value=True) | other).cum_sum())
         .group_by("_run", *same, maintain_order=True)
         .agg(pl.col("window_start_ns").min(), pl.col("window_end_ns").max())
         .select(frame.columns)
@@ -255,5 +314,6 @@ def coarsen(solution: Solution) -> Solution:
         edges=np.append(solution.edges[starts], solution.edges[-1]),
         closed=np.maximum.reduceat(closed, starts, axis=0),
         proven=np.maximum.reduceat(proven, starts, axis=0),
+        caused=np.maximum.reduceat(solution.caused, starts, axis=0),
         offset_ns=offset[starts],
     )

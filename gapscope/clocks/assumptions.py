@@ -6,6 +6,7 @@ Sizes are those of algorithms.md 1.6. An assumption that the recordings refute i
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import polars as pl
 
@@ -58,9 +59,11 @@ def _same_host(trace: Trace, domains: Domains, options: AlignOptions) -> list[As
     )
     hosts = domains.table.filter(pl.col("device").is_null() & pl.col("source").is_not_null())
     rows = hosts.join(known, on="source").sort("domain").to_dicts()
+    for row in rows:
+        row["seen"] = _processes(trace, row["source"])
     found: list[Assumption] = []
     for one, two in combinations(rows, 2):
-        why = _one_host(trace, one, two, options)
+        why = _one_host(one, two, options)
         if why is None:
             continue
         a, b = one["domain"], two["domain"]
@@ -75,16 +78,22 @@ def _same_host(trace: Trace, domains: Domains, options: AlignOptions) -> list[As
     return found
 
 
-def _one_host(trace: Trace, one: dict[str, object], two: dict[str, object], options: AlignOptions) -> str | None:
+def _processes(trace: Trace, source: int) -> set[tuple[str | None, int, int]]:
+    """Return job, rank and pid of the processes of one file."""
+    known = trace.processes.filter(
+        (pl.col("source") == source) & pl.col("rank").is_not_null() & pl.col("pid").is_not_null()
+    )
+    return set(known.select("job", "rank", "pid").iter_rows())
+
+
+def _one_host(one: dict[str, Any], two: dict[str, Any], options: AlignOptions) -> str | None:
     """Return why two files are of one host; None if nothing says so."""
     labels = f"{one['label']} and {two['label']}"
     if one["host"] is not None and one["host"] == two["host"]:
         return f"{labels} name the same host"
     if options.same_host:
         return f"{labels} are of one host (--same-host)"
-    pids = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("pid").is_not_null())
-    of_one, of_two = (pids.filter(pl.col("source") == r["source"]).select("job", "rank", "pid") for r in (one, two))
-    if of_one.join(of_two, on=["job", "rank", "pid"], nulls_equal=True).height:
+    if one["seen"] & two["seen"]:
         return f"{labels} are of the same process"
     return None
 

@@ -24,6 +24,9 @@ FINITE = np.int64(2**60)
 
 NO_RECORD = -1
 
+_FEW_CLOCKS = 24
+"""Up to so many, numpy is faster than the compiled loop would be to load."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -181,15 +184,24 @@ def close(weight: Ints) -> Ints:
     A window whose bounds contradict each other has a negative entry on its diagonal; its other entries mean nothing.
     """
     closed = weight.copy()
-    n = closed.shape[1]
-    index = np.arange(n)
+    index = np.arange(closed.shape[1])
     closed[:, index, index] = np.minimum(closed[:, index, index], 0)
-    for k in range(n):
+    if len(index) > _FEW_CLOCKS:
+        from gapscope.clocks.closure_compiled import close_in_place  # noqa: PLC0415 - numba, for large jobs only
+
+        close_in_place(closed, int(INFINITE), int(FINITE))
+    else:
+        close_plainly(closed)
+    return closed
+
+
+def close_plainly(closed: Ints) -> None:
+    """Replace bounds by their closure, for all windows at once."""
+    for k in range(closed.shape[1]):
         through = closed[:, :, k, None] + closed[:, None, k, :]
         np.minimum(closed, through, out=closed)
         np.maximum(closed, -FINITE, out=closed)  # contradictions grow without limit
         closed[closed >= FINITE] = INFINITE
-    return closed
 
 
 def contradicted(closed: Ints) -> Bools:

@@ -40,7 +40,8 @@ class Domains:
     Attributes:
         table: One row per clock, ordered so that position is number: ``domain`` (its number), ``source``, ``process``
             (null: all processes of the file), ``device`` (null: host clock), ``clock`` (number of the host clock it is
-            mapped onto, its own for a host clock), ``rank`` (null: several or unknown), ``name`` (``host``, ``gpu:0``),
+            mapped onto, its own for a host clock), ``rank`` (null: several or unknown), ``ranks`` (all that were
+            recorded on it), ``name`` (``host``, ``gpu:0``),
             ``label`` (for people), ``zero_ns`` (first recorded time), ``last_ns``, ``claims`` (false: its zero is
             unknown), ``claim_ns`` (offset that is claimed: 0, or what the user states), ``claim_text`` (how it was
             had), ``rate_ppb`` (bound of its rate error), ``resolution_ns``.
@@ -82,12 +83,12 @@ class Domains:
 
     @cached_property
     def reference(self) -> int:
-        """Host clock that the others are placed against: the user's, else that of the lowest rank."""
+        """Host clock that the others are placed against: the user's, else that of the lowest rank's GPU work."""
         hosts = self.table.filter(pl.col("device").is_null())
         stated = hosts.filter(pl.col("source").is_null())
         if stated.height:
             return int(stated["domain"][0])
-        first = hosts.sort(~pl.col("claims"), "first_rank", "source", "process", nulls_last=True)
+        first = hosts.sort(~pl.col("claims"), ~pl.col("primary"), "first_rank", "source", "process", nulls_last=True)
         return int(first["domain"][0])
 
     def with_domain(self, frame: pl.DataFrame, device: str | None, prefix: str, name: str) -> pl.DataFrame:
@@ -120,7 +121,7 @@ class Domains:
 def find_domains(trace: Trace) -> Domains:
     """Return the clocks of a trace."""
     processes = trace.processes.select(
-        "source", "process", "rank", "tool", "window_start_ns", "window_end_ns", "n_marks", "has_ops"
+        "source", "process", "rank", "tool", "window_start_ns", "window_end_ns", "primary"
     )
     sources = trace.sources.select("source", "path", "clock", "resolution_ns", "cpu_traced", claim_text="clock_origin")
     own = (pl.col("tool") == "torch").fill_null(value=False)
@@ -132,6 +133,7 @@ def find_domains(trace: Trace) -> Domains:
             zero_ns=pl.col("window_start_ns").min(),
             last_ns=pl.col("window_end_ns").max(),
             ranks=pl.col("rank").drop_nulls().unique().sort(),
+            primary=pl.col("primary").any(),
         )
         .with_columns(device=pl.lit(None, dtype=pl.Int32), owner=pl.lit(None, dtype=pl.Int64))
     )
@@ -181,9 +183,8 @@ def find_domains(trace: Trace) -> Domains:
     )
     return Domains(
         table.select(
-            "domain", "source", "path", "process", "owner", "device", "clock", "rank", "first_rank", "name", "label",
-            "zero_ns", "last_ns", "claims", "claim_ns", "claim_text",
-            "rate_ppb", "resolution_ns",
+            "domain", "source", "path", "process", "owner", "device", "clock", "rank", "first_rank", "ranks", "primary",
+            "name", "label", "zero_ns", "last_ns", "claims", "claim_ns", "claim_text", "rate_ppb", "resolution_ns",
         ),
         of_processes,
     )  # fmt: skip

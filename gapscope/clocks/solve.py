@@ -9,6 +9,7 @@ solution for every partial one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +37,7 @@ MOST_ENTRIES = 4_000_000
 
 SHORTEST_WINDOW_NS = 1_000_000
 _PASSES = 6
+_WINDOWS_AT_FIRST = 32
 _NEAR_NS = 10_000
 _YEAR_NS = 366 * 86_400 * 10**9
 
@@ -109,6 +111,7 @@ class Solution:
         edges: Limits of the windows on the common timebase.
         closed: ``[window, upper, lower]``: upper bound of ``offset[upper] - offset[lower]``.
         proven: The same from observations alone, without assumptions.
+        caused: The same from observations and the tools' mapping of device times alone.
         offset_ns: ``[window, clock]``: the points.
         direct: Direct bounds, with the records they came from.
     """
@@ -118,6 +121,7 @@ class Solution:
     edges: Ints
     closed: Ints
     proven: Ints
+    caused: Ints
     offset_ns: Ints
     direct: Bounds
 
@@ -166,18 +170,21 @@ def facts_around(problem: Problem, near_ns: Ints) -> Facts:
     return Facts(upper, lower, two - one + problem.slack_ns, np.minimum(one, two), np.maximum(one, two))
 
 
-def attempt(problem: Problem, near_ns: Ints, *, windowed: bool, assume: bool = True) -> Attempt:
+def attempt(
+    problem: Problem, near_ns: Ints, *, windowed: bool, assume: Collection[str] | None = None, most: int = MOST_WINDOWS
+) -> Attempt:
     """Return the bounds around some offsets.
 
     Args:
         problem: The constraints.
         near_ns: Offsets that are taken for known when times are compared.
         windowed: False: one window over everything, bounds loosened by all the drift that the files have room for.
-        assume: False: from observations alone.
+        assume: Kinds of assumptions that are made; None: all.
+        most: Windows there may be.
     """
     facts = facts_around(problem, near_ns)
     if windowed:
-        edges = window_edges(problem, near_ns)
+        edges = window_edges(problem, near_ns, most)
         zones = tuple((c, b + int(near_ns[c]), e + int(near_ns[c])) for c, b, e in problem.zones)
         direct = envelope(facts, edges, problem.rates, zones)
     else:
@@ -186,14 +193,15 @@ def attempt(problem: Problem, near_ns: Ints, *, windowed: bool, assume: bool = T
         always = np.zeros_like(facts.first), np.full_like(facts.last, span)
         whole = Facts(facts.upper, facts.lower, facts.weight, *always)
         direct = envelope(whole, edges, problem.rates)
-    if assume:
-        direct = _assumed(problem, direct, near_ns)
+    direct = _assumed(problem, direct, near_ns, assume)
     return Attempt(near_ns, edges, direct, _over_zones(problem, close(direct.weight), edges, near_ns))
 
 
-def _assumed(problem: Problem, direct: Bounds, near_ns: Ints) -> Bounds:
+def _assumed(problem: Problem, direct: Bounds, near_ns: Ints, kinds: Collection[str] | None) -> Bounds:
     weight, record = direct.weight, direct.record
     for number, a in enumerate(problem.assumptions):
+        if kinds is not None and a.kind not in kinds:
+            continue
         bound = a.bound_ns - int(near_ns[a.upper]) + int(near_ns[a.lower])
         better = bound < weight[:, a.upper, a.lower]
         weight[better, a.upper, a.lower] = bound
@@ -211,12 +219,12 @@ def _over_zones(problem: Problem, closed: Ints, edges: Ints, near_ns: Ints) -> I
     return closed
 
 
-def window_edges(problem: Problem, near_ns: Ints) -> Ints:
+def window_edges(problem: Problem, near_ns: Ints, most: int = MOST_WINDOWS) -> Ints:
     """Return the limits of the windows: even ones, and where clocks stepped."""
     domains = problem.domains
     first = int((domains.zero_ns + near_ns).min())
     last = int((domains.table["last_ns"].to_numpy() + near_ns).max()) + 1
-    most = int(min(MOST_WINDOWS, max(1, MOST_ENTRIES // domains.n**2)))
+    most = int(min(most, max(1, MOST_ENTRIES // domains.n**2)))
     count = int(min(most, max(1, (last - first) // SHORTEST_WINDOW_NS)))
     even = first + (last - first) * np.arange(count + 1, dtype=np.int64) // count
     steps = [t + int(near_ns[c]) for c, begin, end in problem.zones for t in (begin, end)]
@@ -232,15 +240,20 @@ def solve(problem: Problem, targets: SoftOffsets | None = None) -> Solution:
     """
     near = rough_offsets(problem)
     for _ in range(_PASSES):
-        tried = attempt(problem, near, windowed=True)
-        residual = _points(problem, tried, targets)
-        offset = near + residual
+        tried = attempt(problem, near, windowed=True, most=_WINDOWS_AT_FIRST)
+        offset = near + _points(problem, tried, targets)
         middle = np.sort(offset, axis=0)[len(offset) // 2]
-        if np.abs(middle - near).max() <= _NEAR_NS:
-            break
+        settled = np.abs(middle - near).max() <= _NEAR_NS
         near = middle
-    proven = attempt(problem, near, windowed=True, assume=False).closed
-    return Solution(problem, near, tried.edges, tried.closed, proven, offset, tried.direct)
+        if settled:
+            break
+    tried = attempt(problem, near, windowed=True)
+    offset = near + _points(problem, tried, targets)
+    kinds = {a.kind for a in problem.assumptions}
+    proven = attempt(problem, near, windowed=True, assume=()).closed if kinds else tried.closed
+    mapped = kinds - {"gpu_mapping"}
+    caused = attempt(problem, near, windowed=True, assume=("gpu_mapping",)).closed if mapped else tried.closed
+    return Solution(problem, near, tried.edges, tried.closed, proven, caused, offset, tried.direct)
 
 
 def rough_offsets(problem: Problem) -> Ints:
@@ -255,7 +268,8 @@ def _points(problem: Problem, tried: Attempt, targets: SoftOffsets | None) -> In
     """Return ``[window, clock]``: what to add to the offsets, feasible in each window.
 
     A host clock stands where its file claims if that is feasible, else where ``targets`` say, else as near to the
-    claim as it can; without a claim, in the middle. A device clock stands where its host does, if it can.
+    claim as it can. Without a claim, or with one that misses the interval by more than the interval is wide (and so
+    says nothing), it stands in the middle. A device clock stands where its host does, if it can.
     """
     domains, closed = problem.domains, tried.closed
     claim, believed = claimed(domains)
@@ -281,7 +295,8 @@ def _hold(wish: Ints, low: Ints, high: Ints, *, centered: bool) -> Ints:
     """Return points within bounds, at one distance from the wish if any fits all windows, else moved when due."""
     least, most = int((low - wish).max()), int((high - wish).min())
     if least <= most:
-        if centered and least > -FINITE // 2 and most < FINITE // 2:
+        outside = max(least, -most)
+        if (centered or outside > most - least) and least > -FINITE // 2 and most < FINITE // 2:
             return np.asarray(wish + least + (most - least) // 2)
         return np.asarray(wish + min(max(0, least), most))
     shift = np.empty(len(wish), np.int64)

@@ -31,7 +31,7 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         Columns `SIDE`; for each event ``<event>_ns``, ``<event>_source`` (text, null if there is no such mark),
         ``<event>_device`` (whose clock it is of; null: the host's) and ``<event>_reason``; ``has_<mark>``,
         ``open_receive``, ``repeated`` (a mark with the same key and slot twice), ``src_source``, ``src_process``,
-        ``dst_source``, ``dst_process`` (who recorded the two ends), ``first_mark_ns``.
+        ``dst_source``, ``dst_process`` (who recorded the two ends), ``src_first_mark_ns``, ``dst_first_mark_ns``.
     """
     frame = brackets.select(SIDE).unique(maintain_order=True)
     frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True)
@@ -171,7 +171,7 @@ def _repeated(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _files(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """Return who recorded each end, and the time of the first mark."""
+    """Return who recorded each end, and the time of its first mark."""
     columns = [*SIDE, "mark", "source", "process", "start_ns"]
     every = pl.concat([brackets.select(columns), points.select(columns)])
     at_source = pl.col("mark").is_in(["produce", "submit", "producer_finish", "movement_start"])
@@ -183,6 +183,7 @@ def _files(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
             src_process=pl.col("process").filter(at_source).first(),
             dst_source=pl.col("source").filter(~at_source).first(),
             dst_process=pl.col("process").filter(~at_source).first(),
-            first_mark_ns=pl.col("start_ns").min(),
+            src_first_mark_ns=pl.col("start_ns").filter(at_source).min(),
+            dst_first_mark_ns=pl.col("start_ns").filter(~at_source).min(),
         )
     )

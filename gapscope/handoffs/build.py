@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -14,7 +14,7 @@ from gapscope.handoffs.collectives import waiting_ranks
 from gapscope.handoffs.notes import note_on_no_marks, notes_on
 from gapscope.handoffs.status import with_missing_marks, with_status
 from gapscope.handoffs.steady import with_steady
-from gapscope.handoffs.timebase import on_common_timebase
+from gapscope.handoffs.timebase import SPANS, on_common_timebase, spans_of
 from gapscope.handoffs.transport import infer_transport
 from gapscope.schema import EVENTS, HANDOFFS, dtypes
 from gapscope.trace import Trace
@@ -29,10 +29,12 @@ class Handoffs:
     Attributes:
         table: Table ``handoffs`` of `gapscope.schema`, ordered by first known event.
         findings: What is missing, and why.
+        spans: ``one, two, at_ns``: clocks between which times were compared, and when.
     """
 
     table: pl.DataFrame
     findings: list[Finding]
+    spans: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SPANS))
 
 
 def build_handoffs(trace: Trace, ends: Ends | None, alignment: Alignment, warmup: int = 1) -> Handoffs:
@@ -54,7 +56,7 @@ def build_handoffs(trace: Trace, ends: Ends | None, alignment: Alignment, warmup
     frame = _with_kind(frame, ends.brackets)
     frame = on_common_timebase(frame, trace, alignment)
     frame = with_steady(with_status(with_missing_marks(frame)), warmup)
-    return Handoffs(_finish(frame), notes_on(frame, trace))
+    return Handoffs(_finish(frame), notes_on(frame, trace), spans_of(frame))
 
 
 def _pairs(sides: pl.DataFrame) -> pl.DataFrame:

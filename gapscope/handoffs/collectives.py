@@ -42,6 +42,7 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
             "has_submit",
             "repeated",
             src_rank="side_rank",
+            src_first_mark_ns=pl.lit(None, dtype=pl.Int64),
             src_source=pl.coalesce("src_source", "dst_source"),
             src_process=pl.coalesce("src_process", "dst_process"),
         )
@@ -63,8 +64,8 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
         "has_receive",
         "has_consume",
         "open_receive",
-        "first_mark_ns",
         own_repeated="repeated",
+        dst_first_mark_ns=pl.min_horizontal("src_first_mark_ns", "dst_first_mark_ns"),
         dst_rank="side_rank",
         dst_source=pl.coalesce("dst_source", "src_source"),
         dst_process=pl.coalesce("dst_process", "src_process"),

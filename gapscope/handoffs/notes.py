@@ -78,6 +78,7 @@ def _clocks(frame: pl.DataFrame) -> list[Finding]:
     backward = pl.min_horizontal(
         pl.col("available_ns") - pl.col("movement_start_ns"), pl.col("consumer_start_ns") - pl.col("producer_finish_ns")
     )
+    unbounded = pl.col("gap_uncertainty_ns").is_null()
     cases = (
         (
             "windows_apart",
@@ -88,10 +89,17 @@ def _clocks(frame: pl.DataFrame) -> list[Finding]:
         ),
         (
             "clocks_disagree",
-            (pl.col("order") == "cannot_tell") & pl.col("aligned") & (backward < 0),
+            (pl.col("order") == "cannot_tell") & pl.col("aligned") & (backward < 0) & unbounded,
             "{n} from rank {src_rank} to rank {dst_rank} went backward in time, by up to {by_ns:,} ns: the clocks of "
             "the two files disagree by at least that.",
             "No handoff between these two files is counted.",
+        ),
+        (
+            "order_within_uncertainty",
+            (pl.col("order") == "cannot_tell") & pl.col("aligned") & (backward < 0) & ~unbounded,
+            "{n} from rank {src_rank} to rank {dst_rank} went backward in time by up to {by_ns:,} ns, which is within "
+            "the uncertainty of the clocks: their order cannot be told.",
+            "They are not counted.",
         ),
         (
             "order_violations",

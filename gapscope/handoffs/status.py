@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.handoffs.timebase import ORDERED
+from gapscope.handoffs.timebase import BETWEEN_RANKS, ORDERED
 
 _EDGE = ["job", "src", "dst", "channel", "group"]
 SIDES = {"produce": "src", "submit": "src", "receive": "dst", "consume": "dst"}
@@ -41,7 +41,8 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         frame: One row per handoff with the events, ``has_*``, ``beyond_*``, ``open_receive``, ``repeated``,
-            ``aligned``, ``bound_*`` (`gapscope.handoffs.timebase`), ``src_source``, ``dst_source`` and ``kind``.
+            ``aligned``, ``<part>_uncertainty_ns`` (`gapscope.handoffs.timebase`), ``src_source``, ``dst_source`` and
+            ``kind``.
     """
     has_src = pl.col("has_produce") | pl.col("has_submit") | pl.col("producer_finish_ns").is_not_null()
     has_dst = pl.col("has_receive") | pl.col("has_consume") | pl.col("consumer_start_ns").is_not_null()
@@ -74,15 +75,16 @@ def _order() -> pl.Expr:
     """Return whether each event came after the one that it needs, as far as the clocks can tell."""
     beyond, backward, between_files = [], [], []
     for name, (first, second) in ORDERED.items():
-        passed, bound = pl.col(f"{second}_ns") - pl.col(f"{first}_ns"), pl.col(f"bound_{name}")
+        passed, bound = pl.col(f"{second}_ns") - pl.col(f"{first}_ns"), pl.col(f"{name}_uncertainty_ns")
         beyond.append((passed < -bound).fill_null(value=False))
         back = (passed < 0).fill_null(value=False)
         backward.append(back)
-        if name.startswith("cross_"):
+        if name in BETWEEN_RANKS:
             between_files.append(back)
     # Without a bound, one event that went backward makes every comparison between these two files worthless.
     files = ["src_source", "dst_source"]
-    open_ended = pl.col("bound_cross_gap").is_null()
+    open_ended = pl.col("gap_uncertainty_ns").is_null() & (pl.col("src_source") != pl.col("dst_source"))
+    open_ended = open_ended.fill_null(value=False)
     worthless = (pl.any_horizontal(between_files) & open_ended).any().over(files) & open_ended
     own = [f"{e}_ns" for e in ("producer_finish", "movement_start", "available", "consumer_start")]
     unknown = pl.any_horizontal(pl.col(e).is_null() for e in own) & (pl.col("kind") != "local")

@@ -11,13 +11,25 @@ from gapscope.schema import EVENTS
 from gapscope.trace import Trace
 
 AT_SOURCE = ("producer_finish", "submit", "movement_start")
+PARTS = {
+    "gap": ("producer_finish", "consumer_start"),
+    "submission": ("producer_finish", "submit"),
+    "start_wait": ("submit", "movement_start"),
+    "movement": ("movement_start", "available"),
+    "consumer_wait": ("available", "consumer_start"),
+}
+"""The gap and its phases: between which events they lie."""
+
 ORDERED = {
-    "own_movement": ("producer_finish", "movement_start"),
-    "own_consumer": ("available", "consumer_start"),
-    "cross_movement": ("movement_start", "available"),
-    "cross_gap": ("producer_finish", "consumer_start"),
+    "gap": PARTS["gap"],
+    "movement": PARTS["movement"],
+    "consumer_wait": PARTS["consumer_wait"],
+    "start": ("producer_finish", "movement_start"),
 }
 """Pairs of events of which the first has to come before the second."""
+
+BETWEEN_RANKS = ("gap", "movement")
+"""Those whose events are of two ranks."""
 
 
 def on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl.DataFrame:
@@ -25,20 +37,20 @@ def on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment) 
 
     Args:
         frame: One row per handoff: ``<event>_ns``, ``<event>_device``, ``src_source``, ``src_process``,
-            ``dst_source``, ``dst_process``, ``first_mark_ns``.
+            ``dst_source``, ``dst_process``, ``src_first_mark_ns``, ``dst_first_mark_ns``.
         trace: The recordings.
         alignment: Where their clocks stand.
 
     Returns:
         The frame with times moved, ``aligned``, ``apart``, ``uncertainty_ns`` (the largest over the clocks that the
-        times span; null: no bound is known), ``bound_<pair>`` for each pair of `ORDERED`, and ``both_record_ns``.
+        times span; null: no bound is known), ``<part>_uncertainty_ns`` for each of `PARTS` and `ORDERED`, and
+        ``both_record_ns``.
         ``apart``: the two ranks were never recorded at the same time, by their clocks. So either the clocks are far
         apart or the files are of different runs, and no duration between them means anything.
     """
     domains = alignment.domains
     for side in ("src", "dst"):
         frame = domains.with_domain(frame, None, f"{side}_", f"{side}_clock")
-    frame = frame.with_columns(pl.coalesce("first_mark_ns", pl.lit(0)).alias("_at"))
     for event in EVENTS:
         side = "src" if event in AT_SOURCE else "dst"
         device = f"{side}_event_device"
@@ -47,11 +59,32 @@ def on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment) 
         ).drop(device)
         shift = alignment.offsets(frame[f"{event}_clock"], frame[f"{event}_ns"])
         frame = frame.with_columns((pl.col(f"{event}_ns") + shift.fill_null(0)).alias(f"{event}_ns"))
-    first_clock = pl.coalesce("src_clock", "dst_clock")
-    shift = alignment.offsets(frame.select(first_clock).to_series(), frame["_at"])
-    frame = frame.with_columns(first_mark_ns=pl.col("first_mark_ns") + shift.fill_null(0)).drop("_at")
+    for side in ("src", "dst"):
+        first = f"{side}_first_mark_ns"
+        shift = alignment.offsets(frame[f"{side}_clock"], frame[first])
+        frame = frame.with_columns((pl.col(first) + shift.fill_null(0)).alias(first))
+    frame = frame.with_columns(first_mark_ns=pl.min_horizontal("src_first_mark_ns", "dst_first_mark_ns"))
     frame = _with_windows(frame, trace, alignment)
     return _with_bounds(frame, alignment)
+
+
+SPANS = {"one": pl.Int32, "two": pl.Int32, "at_ns": pl.Int64}
+
+
+def spans_of(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the pairs of clocks that the times of handoffs span: ``one, two, at_ns``.
+
+    Args:
+        frame: Result of `on_common_timebase`.
+    """
+    parts = [
+        frame.filter(pl.col(f"{one}_ns").is_not_null() & pl.col(f"{two}_ns").is_not_null()).select(
+            one=f"{one}_clock", two=f"{two}_clock", at_ns="at_ns"
+        )
+        for one, two in combinations(EVENTS, 2)
+    ]
+    spans = pl.concat(parts).drop_nulls().filter(pl.col("one") != pl.col("two"))
+    return spans.select(pl.col(n).cast(t) for n, t in SPANS.items()).unique(maintain_order=True)
 
 
 def _with_windows(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl.DataFrame:
@@ -91,7 +124,7 @@ def _with_windows(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl
 
 
 def _with_bounds(frame: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
-    """Add ``uncertainty_ns`` and ``bound_<pair>``."""
+    """Add ``uncertainty_ns`` and ``<part>_uncertainty_ns``."""
     at = frame.select(pl.coalesce(*(f"{e}_ns" for e in reversed(EVENTS)), "first_mark_ns")).to_series()
     clocks = {e: frame.select(pl.when(pl.col(f"{e}_ns").is_not_null()).then(f"{e}_clock")).to_series() for e in EVENTS}
     bounds, known = [], []
@@ -105,10 +138,10 @@ def _with_bounds(frame: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
     ends = alignment.uncertainty(frame["src_clock"], frame["dst_clock"], at).alias("_ends")
     nothing = pl.all_horizontal(pl.col(b.name).is_null() for b in bounds)
     named = [
-        alignment.uncertainty(clocks[one], clocks[two], at).alias(f"bound_{name}")
-        for name, (one, two) in ORDERED.items()
+        alignment.uncertainty(clocks[one], clocks[two], at).alias(f"{name}_uncertainty_ns")
+        for name, (one, two) in {**PARTS, **ORDERED}.items()
     ]
-    frame = frame.with_columns(*bounds, *known, ends, *named)
+    frame = frame.with_columns(*bounds, *known, ends, *named, at.alias("at_ns"))
     largest = pl.max_horizontal(*(b.name for b in bounds))
     frame = frame.with_columns(uncertainty_ns=pl.when(nothing).then("_ends").when(all_known).then(largest))
     return frame.drop("_ends", *(b.name for b in bounds), *(k.name for k in known))

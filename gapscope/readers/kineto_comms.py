@@ -32,6 +32,7 @@ _OPS = (
     ("scatter", r"scatter\w*"),
 )
 _MOST_ELEMENTS = 2**58  # more do not fit into an Int64 as bytes
+ROOTED = ("broadcast", "scatter", "reduce", "gather")
 WAIT = "wait"
 """Name of a record that is no operation: it only waits for one."""
 
@@ -66,7 +67,8 @@ def comms_of(frame: pl.DataFrame, texts: pl.Series, on_host: bool) -> pl.DataFra
     Args:
         frame: Rows of ``record_param_comms``, or of kernels with its metadata.
         texts: The strings that the columns point to.
-        on_host: True for ``record_param_comms``, whose ``Rank`` is the peer of a send or receive.
+        on_host: True for ``record_param_comms``, whose ``Rank`` is the peer of a send or receive and the root, as a
+            position in the group, of an operation that has one (torch, ProcessGroupNCCL.cpp).
     """
     of_name = _of_each(frame["collective"], texts, op_of)
     of_type = _of_each(frame["dtype"], texts, item_bytes)
@@ -76,9 +78,11 @@ def comms_of(frame: pl.DataFrame, texts: pl.Series, on_host: bool) -> pl.DataFra
     item = pl.col("dtype").replace_strict(of_type, default=None, return_dtype=pl.Int64)
     named = pl.when(op == "send").then("dst_rank").when(op == "recv").then("src_rank")
     peer = pl.coalesce(named, pl.when(op.is_in(["send", "recv"])).then("peer_rank")) if on_host else pl.coalesce(named)
+    root = pl.when(op.is_in(ROOTED)).then("peer_rank") if on_host else pl.lit(None, dtype=pl.Int64)
     return (
         frame.with_columns(
             op=op,
+            root=pl.when(root >= 0).then(root),
             size_bytes=pl.when(moved.is_between(0, _MOST_ELEMENTS)).then(moved) * item,
             peer=pl.when(peer >= 0).then(peer),
             correlation=pl.lit(None, dtype=pl.Int64) if on_host else pl.col("correlation"),

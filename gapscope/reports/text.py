@@ -13,9 +13,10 @@ from rich.text import Text
 
 from gapscope.findings import Finding, plural
 from gapscope.phases import UNPOSTED
-from gapscope.reports.units import duration, size
+from gapscope.reports.units import duration, signed, size
 
 _MOST_PHASE_TABLES = 8
+_MOST_CLOCKS = 16
 _QUANTILES = ("p50", "p90", "p99", "max")
 _PHASE_WORDS = {
     "submission": "produced, not yet submitted",
@@ -35,12 +36,27 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         findings: All findings, ordered.
         verbose: Show findings of level ``info`` with their files, too.
     """
-    parts: list[RenderableType] = [_headline(summary), Text(""), _recordings(summary), _clocks(summary)]
+    parts: list[RenderableType] = [_headline(summary), Text(""), _recordings(summary)]
+    parts += [render_clocks(summary["clocks"], verbose)]
     if summary["edges"]:
         parts += [Text(""), _edges(summary)]
         for edge in [e for e in summary["edges"] if e["gap"]["n"]][:_MOST_PHASE_TABLES]:
             parts += [Text(""), _phases(edge)]
         parts += [_left_out(summary)]
+    if findings:
+        parts += [Text(""), _findings(findings, verbose)]
+    return Group(*parts)
+
+
+def render_alignment(clocks: dict[str, Any], findings: Sequence[Finding], verbose: bool = False) -> RenderableType:
+    """Return where the clocks stand and what was found, for a rich console.
+
+    Args:
+        clocks: ``clocks`` of ``summary.json``.
+        findings: All findings, ordered.
+        verbose: Show all clocks, and findings of level ``info``.
+    """
+    parts: list[RenderableType] = [render_clocks(clocks, verbose)]
     if findings:
         parts += [Text(""), _findings(findings, verbose)]
     return Group(*parts)
@@ -82,20 +98,69 @@ def _recordings(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _clocks(summary: dict[str, Any]) -> Text:
-    used = [r for r in summary["recordings"] if r["used"]]
-    qualities = {r["quality"] for r in used}
-    origins = sorted({r["clock_origin"] for r in used if r["clock_origin"]})
-    origin = f" ({'; '.join(origins)})" if origins else ""
-    if not used:
+def render_clocks(clocks: dict[str, Any], verbose: bool = False) -> RenderableType:
+    """Return where the clocks stand, for a rich console.
+
+    Args:
+        clocks: ``clocks`` of ``summary.json``.
+        verbose: Show device clocks and all files.
+    """
+    hosts, devices = clocks["hosts"], clocks["devices"]
+    if not hosts:
         return Text("")
-    if len({r["path"] for r in used}) == 1:
-        text = f"Clock: one recording, one clock{origin}."
-    elif "unaligned" in qualities:
-        text = "Clock: not all files have absolute time; what spans an unaligned file has no duration."
+    parts: list[RenderableType] = []
+    if len(hosts) == 1 and hosts[0]["quality"] == "same_clock":
+        parts.append(Text("Clock: one recording, one host clock.", style="dim"))
     else:
-        text = f"Clock: each file's own wall clock{origin}; no bound of the error between files is known yet."
-    return Text(text, style="dim")
+        shown = hosts if verbose else hosts[:_MOST_CLOCKS]
+        table = _table("clock", ">offset", ">lies between", ">drift", "quality", "from")
+        for entry in shown:
+            table.add_row(*_clock_row(entry, hosts))
+        parts.append(table)
+        if len(shown) < len(hosts):
+            parts.append(Text(f"{len(hosts) - len(shown)} more clocks with -v", style="dim"))
+    if devices and verbose:
+        table = _table("device clock, against its host", ">offset", ">lies between", ">drift", "quality", "from")
+        for entry in devices:
+            table.add_row(*_clock_row(entry, devices))
+        parts += [Text(""), table]
+    elif devices:
+        parts.append(Text(_devices(devices), style="dim"))
+    return Group(*parts)
+
+
+def _clock_row(entry: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the cells of one clock; its file is named where the rank does not tell it from the others."""
+    name = "" if entry["rank"] is None else f"rank {entry['rank']}"
+    if entry["domain"] != "host":
+        name = f"{name} {entry['domain']}".strip()
+    if entry["rank"] is None or sum((o["rank"], o["domain"]) == (entry["rank"], entry["domain"]) for o in others) > 1:
+        name = f"{name} {PurePath(entry['path']).name}".strip()
+    if entry["quality"] == "same_clock":
+        return name, "reference", "", "", "", ""
+    if entry["offset_min_ns"] is None:
+        return name, "-", "", "", "unaligned", entry["method"]
+    low, high = entry["offset_min_ns"], entry["offset_max_ns"]
+    offset = signed(low) if low == high else f"{signed(low)} … {signed(high)}"
+    between = f"{signed(entry['lo_ns'], 'no bound')} … {signed(entry['hi_ns'], 'no bound')}"
+    drift = "" if entry["drift_ppm"] is None else f"{entry['drift_ppm']:+.1f} ppm"
+    origin = entry["method"] + (f"; assumed: {entry['assumed']}" if entry["assumed"] else "")
+    return name, offset, between, drift, entry["quality"].replace("_", " "), origin
+
+
+def _devices(devices: list[dict[str, Any]]) -> str:
+    """Return one line about how well device times fit those of their hosts."""
+    bounds = [max(e["hi_ns"] - e["offset_min_ns"], e["offset_max_ns"] - e["lo_ns"]) for e in devices if _is_bounded(e)]
+    text = f"Device times: within {duration(max(bounds))} of their host's" if bounds else "Device times:"
+    unbounded = len(devices) - len(bounds)
+    if unbounded:
+        text += f"{',' if bounds else ''} {plural(unbounded, 'device clock')} without a bound"
+    assumed = {e["assumed"] for e in devices if e["assumed"]}
+    return text + (f" (assumed: {', '.join(sorted(assumed))})." if assumed else ".")
+
+
+def _is_bounded(entry: dict[str, Any]) -> bool:
+    return None not in (entry["lo_ns"], entry["hi_ns"], entry["offset_min_ns"])
 
 
 def _edge_name(edge: dict[str, Any]) -> str:
@@ -116,7 +181,7 @@ def _edges(summary: dict[str, Any]) -> Table:
     table = _table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES))
     for edge in summary["edges"]:
         gap = edge["gap"]
-        floor = edge["uncertainty_ns"] or 0
+        floor = edge["gap_uncertainty_ns"] or 0
         table.add_row(
             _edge_name(edge),
             ", ".join(edge["transports"]),
@@ -129,9 +194,9 @@ def _edges(summary: dict[str, Any]) -> Table:
 
 def _phases(edge: dict[str, Any]) -> Table:
     table = _table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES))
-    floor = edge["uncertainty_ns"] or 0
     for phase, words in _PHASE_WORDS.items():
         spread = edge["phases"][phase]
+        floor = edge[f"{'movement' if phase == UNPOSTED else phase}_uncertainty_ns"] or 0
         if phase == UNPOSTED and not spread.get("max_ns"):
             continue
         table.add_row(
@@ -157,6 +222,12 @@ def _left_out(summary: dict[str, Any]) -> Text:
     lines = [f"Not counted (a handoff can be in several): {'; '.join(parts)}."] if parts else []
     if early:
         lines.append(f"Submitted before the producer had finished, so no submission phase: {', '.join(early)}.")
+    open_ended = [_edge_name(e) for e in summary["edges"] if e["unbounded"]]
+    if open_ended:
+        lines.append(
+            f"The clocks of the two files have no proven bound: {', '.join(open_ended)}. What spans both ranks there "
+            "(gap, movement) rests on the files' own absolute times."
+        )
     lines.append("Phases cut the gap at the events; they are a view of it, not its cause.")
     return Text("\n" + "\n".join(lines), style="dim")
 

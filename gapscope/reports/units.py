@@ -27,6 +27,17 @@ def duration(ns: int | None, floor_ns: int = 0) -> str:
     return f"{_three(ns / 1e9)} s"
 
 
+def signed(ns: int | None, unknown: str = "-") -> str:
+    """Return a duration with its sign.
+
+    >>> [signed(n) for n in (None, 0, -39_218, 55_003)]
+    ['-', '0 ns', '-39.2 µs', '+55.0 µs']
+    """
+    if ns is None:
+        return unknown
+    return f"+{duration(ns)}" if ns > 0 else duration(ns)
+
+
 def size(size_bytes: int | None) -> str:
     """Return a size with its unit.
 

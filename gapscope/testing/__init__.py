@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import polars as pl
@@ -73,6 +73,53 @@ class Recording:
         """Add a GPU operation alone."""
         row = {"device": 0, "context": 1, "stream": stream, "start_ns": start_ns, "end_ns": end_ns, "kind": "kernel"}
         self._add("ops", {**row, "name": "kernel", "correlation": correlation, **op})
+
+    def sync(
+        self, start_ns: int, end_ns: int, stream: int | None = 7, thread: int = THREAD, family: str = "stream_sync"
+    ) -> None:
+        """Add a synchronizing call and what the tool says it waited for; ``stream`` None: it does not say."""
+        correlation = self.call(start_ns, thread, family)
+        self.rows["calls"][-1]["end_ns"] = end_ns
+        if stream is not None:
+            row = {"device": 0, "context": 1, "stream": stream, "start_ns": start_ns, "end_ns": end_ns}
+            self._add("syncs", {**row, "correlation": correlation, "kind": family})
+
+    def communication(self, op: str, call_ns: int, start_ns: int, end_ns: int, stream: int = 9, **row: Any) -> None:
+        """Add a kernel that communicates, the call that launched it, and what the tool knows of the communication.
+
+        Args:
+            op: One of `gapscope.schema.COMM_OP`.
+            call_ns: Start of the call.
+            start_ns: Start of the kernel.
+            end_ns: End of the kernel.
+            stream: Stream of the kernel.
+            row: More columns of table ``comms``: ``seq``, ``group``, ``peer``, ``size_bytes``, ...
+        """
+        correlation = self.call(call_ns)
+        self.op(correlation, start_ns, end_ns, stream, name=f"nccl_{op}")
+        default = {"op": op, "group": "0", "start_ns": start_ns, "end_ns": end_ns, "correlation": correlation}
+        self._add("comms", {**default, **row})
+
+    def on_clock(self, host: Callable[[int], int], device: Callable[[int], int] | None = None) -> Recording:
+        """Let another clock have recorded all of it.
+
+        Args:
+            host: From a time of a host record as it stands to what that clock showed then.
+            device: The same for times that the device's clock tells; None: as the host.
+        """
+        for table, rows in self.rows.items():
+            for row in rows:
+                on_gpu = table == "ops" or (table == "comms" and row.get("thread") is None)
+                on_gpu = on_gpu or row.get("kind") == "gpu_span"
+                show = device if device is not None and on_gpu else host
+                for column in ("start_ns", "end_ns"):
+                    if row.get(column) is not None:
+                        row[column] = show(row[column])
+        return self
+
+    def shift(self, by_ns: int) -> Recording:
+        """Add a constant to all times."""
+        return self.on_clock(lambda ns: ns + by_ns)
 
     def thread(self, thread: int, name: str, autograd: bool = False) -> None:
         """Name a thread."""

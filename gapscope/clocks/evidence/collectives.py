@@ -23,7 +23,7 @@ def collectives(context: Context) -> Evidence:
     """Return what the collectives say that the recordings name."""
     if not context.several_clocks:
         return nothing()
-    kernels = communication_kernels(context, (*FULL, *FROM_ROOT, *TO_ROOT, "alltoall", "other"))
+    kernels = _kernels(context)
     if not kernels.height:
         return nothing()
     rows = paired(
@@ -34,7 +34,7 @@ def collectives(context: Context) -> Evidence:
     )
     rows = rows.with_columns(
         instance=pl.format("{} in {}", pl.col("op").cast(pl.String), "instance"),
-        is_root=(pl.col("peer") == pl.col("who")).fill_null(value=False),
+        is_root=(pl.col("root_rank") == pl.col("who")).fill_null(value=False),
     )
     op = pl.col("op").cast(pl.String)
     members = ["instance", "who", "domain_in", "start_ns", "domain_out", "end_ns", "is_root"]
@@ -50,12 +50,12 @@ def collectives(context: Context) -> Evidence:
     return Evidence(pl.concat([everyone.observations, *(p.observations for p in parts)]), everyone.soft, counts)
 
 
-def communication_kernels(context: Context, ops: tuple[str, ...]) -> pl.DataFrame:
-    """Return communication kernels of ranks with metadata.
+def _kernels(context: Context) -> pl.DataFrame:
+    """Return the kernels of collectives with their metadata.
 
     Returns:
-        ``source, process, who`` (rank), ``op, group, group_ranks, peer, seq, size_bytes, start_ns, end_ns, domain_in,
-        domain_out`` (device clock), ``host_ns`` (launch), ``step`` and ``order``.
+        Columns of table ``comms``, ``who`` (rank), ``root_rank`` (null if there is none or it is not recorded),
+        ``domain_in``, ``domain_out`` (device clock), ``host_ns`` (launch), ``step`` and ``order``.
     """
     trace = context.trace
     kernels = (
@@ -63,7 +63,7 @@ def communication_kernels(context: Context, ops: tuple[str, ...]) -> pl.DataFram
         .filter(
             pl.col("correlation").is_not_null()
             & pl.col("rank").is_not_null()
-            & pl.col("op").cast(pl.String).is_in(list(ops))
+            & ~pl.col("op").cast(pl.String).is_in(["send", "recv", "coalesced"])
         )
         .collect()
     )
@@ -83,7 +83,20 @@ def communication_kernels(context: Context, ops: tuple[str, ...]) -> pl.DataFram
         .unique(_CORRELATION)
         .collect()
     )
-    found = kernels.join(ops_there, on=_CORRELATION).join(calls, on=_CORRELATION)
+    roots = (
+        trace.scan("comms")
+        .filter(pl.col("root").is_not_null() & pl.col("external_id").is_not_null())
+        .select("source", "process", "external_id", position="root")
+        .unique(["source", "process", "external_id"], keep="none")
+        .collect()
+    )
+    members = pl.col("group_ranks").str.extract_all(r"\d+").cast(pl.List(pl.Int32))
+    found = (
+        kernels.join(ops_there, on=_CORRELATION)
+        .join(calls, on=_CORRELATION)
+        .join(roots, on=["source", "process", "external_id"], how="left")
+        .with_columns(root_rank=members.list.get(pl.col("position"), null_on_oob=True))
+    )
     found = context.domains.with_domain(found, "device", "", "domain_in")
     found = with_step(trace, found)
     return found.with_columns(who="rank", domain_out="domain_in", order="host_ns")

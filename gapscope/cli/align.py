@@ -1,0 +1,119 @@
+"""``gapscope align``: where the clocks of the recordings stand, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+
+from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_options
+from gapscope.cli.output import print_report, warn_of_unreadable
+from gapscope.cli.progress import LateProgress
+from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
+from gapscope.clocks import align
+from gapscope.clocks.pair import clock_of_rank, pair_view
+from gapscope.errors import UsageError
+from gapscope.events import find_ends
+from gapscope.findings import sort_findings
+from gapscope.load import load
+from gapscope.plots.alignment import alignment_figure
+from gapscope.plots.html import write_figure
+from gapscope.reports.text import render_alignment
+from gapscope.schema import HANDOFFS, SCHEMA_VERSION, dtypes
+from gapscope.summary import summarize_clocks
+
+
+class Format(StrEnum):
+    """What goes to stdout."""
+
+    text = "text"
+    json = "json"
+    csv = "csv"
+
+
+def align_command(  # noqa: PLR0917 - typer hands options over by position
+    traces: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TRACE...", help="Recordings, as for gapscope analyze.", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write alignment.parquet into this folder.")] = None,
+    fmt: Annotated[
+        Format,
+        typer.Option("--format", help="text: the report; json: its numbers and findings; csv: table alignment."),
+    ] = Format.text,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw what the recordings say about a pair of ranks (HTML)."),
+    ] = None,
+    pair: Annotated[
+        str | None, typer.Option("--pair", metavar="R,R", help="The ranks to draw; else the first two clocks.")
+    ] = None,
+    offset: Offset = None,
+    same_host: SameHost = False,
+    clock_bound: ClockBound = None,
+    anchors: Anchors = None,
+    rank_of: RankOf = None,
+    job: Job = None,
+    nsys: Nsys = None,
+    strict: Strict = False,
+    no_cache: NoCache = False,
+    verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="Show all clocks and notes.")] = 0,
+) -> None:
+    """Show where the clocks of the recordings stand against each other, with proven bounds.
+
+    Example: gapscope align rank0.json.gz rank1.json.gz --plot clocks.html
+    """
+    if not traces and not job:
+        raise UsageError("No recording was named.")
+    options = align_options(offset, same_host, clock_bound, anchors)
+    with LateProgress() as progress:
+        trace = load(list(traces or []), load_options(nsys, no_cache, rank_of, job), progress)
+        progress("clocks", 1.0)
+        alignment = align(trace, find_ends(trace), options)
+    table = alignment.table
+    findings = sort_findings([*trace.findings, *alignment.findings])
+    clocks = summarize_clocks(trace.sources, table, pl.DataFrame(schema=dtypes(HANDOFFS)))
+    if plot is not None:
+        one, two = _pair(alignment_hosts(clocks), pair)
+        view = pair_view(alignment, clock_of_rank(alignment, one), clock_of_rank(alignment, two))
+        write_figure(alignment_figure(view), plot)
+    if out is not None:
+        _write(table, out)
+    if fmt is Format.json:
+        shown = {"schema_version": SCHEMA_VERSION, "clocks": clocks, "findings": [asdict(f) for f in findings]}
+        typer.echo(json.dumps(shown, indent=1))
+    elif fmt is Format.csv:
+        typer.echo(table.write_csv(), nl=False)
+    else:
+        print_report(render_alignment(clocks, findings, verbose > 0))
+    warn_of_unreadable(findings, strict)
+
+
+def alignment_hosts(clocks: dict[str, list[dict[str, object]]]) -> list[int]:
+    """Return the ranks that have a clock of their own, the reference first."""
+    return [int(str(e["rank"])) for e in clocks["hosts"] if e["rank"] is not None]
+
+
+def _pair(ranks: list[int], text: str | None) -> tuple[int, int]:
+    """Return the ranks to draw: the second against the first."""
+    if text is not None:
+        parts = text.split(",")
+        if len(parts) != 2 or not all(p.strip().isdecimal() for p in parts):
+            raise UsageError(f"--pair {text}: give two ranks such as 1,0.")
+        return int(parts[0]), int(parts[1])
+    if len(ranks) < 2:
+        raise UsageError("--plot: there is only one clock, so there is nothing to align.")
+    return ranks[1], ranks[0]
+
+
+def _write(table: pl.DataFrame, out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        table.write_parquet(out / "alignment.parquet", metadata={"schema_version": str(SCHEMA_VERSION)})
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written to ({error.strerror or error}). Name another folder.") from error

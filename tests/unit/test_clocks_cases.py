@@ -1,0 +1,458 @@
+"""The clock solver on one case after the other: what it finds, what it says, and what it leaves open."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+import gapscope
+from gapscope.testing import Recording, trace
+from tests.unit.clock_runs import (
+    BEGIN,
+    DAY,
+    MS,
+    US,
+    Clock,
+    S,
+    aligned,
+    assert_consistent,
+    assert_truth_inside,
+    codes,
+    files,
+    finding,
+    recorded,
+    row,
+    row_at,
+    rows,
+    write_handoff,
+)
+
+
+def two_way(clocks, count=20, spacing=MS, latency=40 * US, gpu=False, ways=((0, 1), (1, 0)), recordings=None):
+    """Recordings in true time of handoffs each way in turn, number k of them at BEGIN + k * spacing."""
+    recordings = recordings or files(clocks)
+    for k in range(count):
+        src, dst = ways[k % len(ways)]
+        write_handoff(src, dst, recordings[src], recordings[dst], k, BEGIN + k * spacing, latency, gpu)
+    return recordings
+
+
+def align_two_way(clocks, **how):
+    return aligned(recorded(clocks, two_way(clocks, **how)))
+
+
+# One direction
+
+
+@pytest.mark.parametrize("behind", [0, 500 * MS, -90 * DAY])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_one_direction_bounds_one_side_and_no_handoff_claims_a_violation(behind, gpu):
+    clocks = [Clock(), Clock(behind)]
+    run = recorded(clocks, two_way(clocks, ways=((0, 1),), gpu=gpu))
+    if gpu:  # what ties the device's clock to the host's on both sides
+        run[1].sync(clocks[1].at(BEGIN + 25 * MS), clocks[1].at(BEGIN + 25 * MS + 10 * US))
+    analysis = gapscope.analyze(trace(*run))
+    alignment = aligned(run)
+    found = row(alignment, 1)
+    assert found["quality"] == "half_bounded"
+    assert found["hi_ns"] is None
+    assert found["lo_ns"] <= behind
+    assert analysis.handoffs["uncertainty_ns"].null_count() == analysis.handoffs.height == 20
+    assert set(analysis.handoffs["order"]) <= {"ok", "cannot_tell"}
+    assert_truth_inside(alignment, clocks)
+
+
+def test_one_direction_the_other_way_round():
+    clocks = [Clock(), Clock(500 * MS)]
+    found = row(align_two_way(clocks, ways=((1, 0),)), 1)
+    # 10 handoffs of 40 µs in 19 ms: the bound is the delay, and the drift since the nearest one over a window of 1 ms.
+    assert found["lo_ns"] is None
+    assert 500 * MS + 40 * US <= found["hi_ns"] <= 500 * MS + 40 * US + 200
+
+
+# K11
+
+
+def test_k11_hosts_a_quarter_millisecond_apart():
+    clocks = [Clock(), Clock(240 * US)]
+    recordings = files(clocks)
+    delays = [30, 90, 47, 66, 31, 85, 59, 90]
+    for k, delay in enumerate(delays * 2):
+        src, dst = (0, 1) if k < len(delays) else (1, 0)
+        at = BEGIN + (2 * (k % len(delays)) + k // len(delays)) * MS
+        write_handoff(src, dst, recordings[src], recordings[dst], k, at, delay * US, gpu=False)
+    for r in rows(aligned(recorded(clocks, recordings)), 1):
+        # Both 30 µs delays are at most 15 ms away: 60 ppm of that is 900 ns.
+        assert 210 * US - 900 <= r["lo_ns"] <= 210 * US
+        assert 270 * US <= r["hi_ns"] <= 270 * US + 900
+        assert r["lo_ns"] <= r["offset_ns"] <= r["hi_ns"]
+        assert (r["quality"], r["method"], r["assumed"]) == ("bounded", "16 message, 16 transfer", None) or (
+            r["quality"], r["method"], r["assumed"]) == ("bounded", "16 message", None)  # fmt: skip
+
+
+def test_intervals_come_out_as_computed_by_hand():
+    # One message each way of 40 µs at 0 and 1 ms, clocks equal. Recorded times reach from -30 µs to 1.06 ms, so there
+    # is one window [-30 µs, 1.06 ms + 1 ns). The first delay lies 1,060,001 ns before its end, which is farther than
+    # from its own end to the begin (70 µs): 64 ns of drift. The second one's end lies 1,070,000 ns after the begin: 65.
+    clocks = [Clock(), Clock()]
+    found = row(align_two_way(clocks, count=2), 1)
+    assert (found["window_start_ns"], found["window_end_ns"]) == (BEGIN - 30 * US, BEGIN + MS + 60 * US + 1)
+    assert (found["lo_ns"], found["offset_ns"], found["hi_ns"]) == (-40 * US - 64, 0, 40 * US + 65)
+
+
+def test_a_claim_that_is_feasible_is_kept_and_one_that_is_not_is_moved_and_said_so():
+    near = align_two_way([Clock(), Clock(39 * US)])
+    assert {r["offset_ns"] for r in rows(near, 1)} == {0}
+    assert codes(near) == []
+    far = align_two_way([Clock(), Clock(41 * US)])
+    assert finding(far, "clock_moved").path == "rank1"
+    assert all(1 * US - 200 <= r["offset_ns"] <= 1 * US for r in rows(far, 1))
+
+
+# Corrupt records
+
+
+def collectives(clocks, count=12, spacing=3 * MS, tool="torch"):
+    """Recordings in true time of all-reduces of 30 µs that all ranks enter at once; number k at BEGIN + k * spacing."""
+    recordings = files(clocks, tool=tool)
+    for k in range(count):
+        at = BEGIN + k * spacing
+        for r in recordings:
+            r.communication("allreduce", at - 10 * US, at, at + 30 * US, seq=k)
+    return recordings
+
+
+def damage(recording, table, number, by_ns):
+    """Move one row in time."""
+    row_ = recording.rows[table][number]
+    for column in ("start_ns", "end_ns"):
+        row_[column] += by_ns
+
+
+@pytest.mark.parametrize("by_ns", [5 * MS, -5 * MS, 20 * S, -20 * S])
+def test_a_collective_with_one_times_far_off_is_named_and_dropped(by_ns):
+    clocks = [Clock(), Clock(3 * MS, 10_000), Clock(-2 * MS, -10_000)]
+    run = recorded(clocks, collectives(clocks))
+    damage(run[1], "comms", 5, by_ns)
+    damage(run[1], "ops", 5, by_ns)
+    alignment = aligned(run)
+    assert_truth_inside(alignment, clocks)
+    assert_consistent(alignment)
+    dropped = [f for f in alignment.findings if f.code == "clock_record_dropped"]
+    assert len(dropped) == 1
+    assert dropped[0].count == 1 or by_ns < 0  # backward it contradicts its own launch too
+    assert "allreduce in group 0 seq 5" in dropped[0].message.partition(")")[0] or by_ns < 0
+    bounds = [r for rank in (1, 2) for r in rows(alignment, rank)]
+    assert all(r["quality"] in ("bounded", "wall_only") and r["hi_ns"] - r["lo_ns"] < 200 * US for r in bounds)
+
+
+def test_one_launch_that_ran_before_it_was_launched_is_named_and_dropped():
+    clocks = [Clock(), Clock(3 * MS)]
+    run = two_way(clocks, gpu=True)
+    for k in range(20):
+        run[0].kernel(BEGIN + k * MS + 500 * US, BEGIN + k * MS + 505 * US, BEGIN + k * MS + 510 * US)
+    recorded(clocks, run)
+    damage(run[0], "ops", -1, -700 * US)
+    correlation = run[0].rows["ops"][-1]["correlation"]
+    alignment = aligned(run)
+    dropped = finding(alignment, "clock_record_dropped")
+    assert f"(launch {correlation} of process 100)" in dropped.message
+    assert dropped.count == 1
+    assert_truth_inside(alignment, clocks)
+    assert row(alignment, 0, "gpu:0")["lo_ns"] >= -5 * US
+
+
+def test_times_that_cannot_be_are_left_out_before_anything_else():
+    clocks = [Clock(), Clock(3 * MS)]
+    run = recorded(clocks, two_way(clocks, gpu=True))
+    run[0].kernel(BEGIN + 30 * MS, BEGIN + 30 * MS - 10**14, BEGIN + 30 * MS - 10**14 + 5 * US)
+    correlation = run[0].rows["ops"][-1]["correlation"]
+    alignment = aligned(run)
+    impossible = finding(alignment, "impossible_times")
+    assert (impossible.path, impossible.count) == ("rank0", 1)
+    assert f"{correlation} of process 100" in impossible.message
+    assert "100,000 s before" in impossible.message
+    assert codes(alignment) == ["clock_moved", "impossible_times"]
+    for rank in (0, 1):
+        for r in rows(alignment, rank):
+            assert r["lo_ns"] <= (0, 3 * MS)[rank] <= r["hi_ns"]
+            assert r["hi_ns"] - r["lo_ns"] < 150 * US
+
+
+def test_a_message_paired_with_another_is_named_and_dropped():
+    clocks = [Clock(), Clock(3 * MS)]
+    recordings = two_way(clocks, count=40)
+    # Handoff 21 arrived, by its key, 4 ms before it was sent.
+    for text in ("receive", "consume"):
+        [r] = [r for r in recordings[0].rows["ranges"] if r["name"].startswith(f"gapscope::{text} src=1 dst=0 seq=21 ")]
+        r["start_ns"] -= 4 * MS
+        r["end_ns"] -= 4 * MS
+    alignment = aligned(recorded(clocks, recordings))
+    dropped = finding(alignment, "clock_record_dropped")
+    assert "1>0/0/21" in dropped.message.partition(")")[0]
+    assert dropped.count in (1, 2)
+    assert_truth_inside(alignment, clocks)
+    assert all(r["quality"] == "bounded" and r["hi_ns"] - r["lo_ns"] < 85 * US for r in rows(alignment, 1))
+
+
+def test_two_records_that_only_contradict_each_other_are_not_resolved():
+    clocks = [Clock(), Clock()]
+    recordings = two_way(clocks, count=2, latency=40 * US)
+    for text in ("receive", "consume"):
+        [r] = [r for r in recordings[1].rows["ranges"] if r["name"].startswith(f"gapscope::{text} ")]
+        r["start_ns"] -= 5 * MS
+        r["end_ns"] -= 5 * MS
+    run = recorded(clocks, recordings)
+    alignment = aligned(run)
+    apart = finding(alignment, "unaligned_clock")
+    assert "submit 0>1/0/0" in apart.message
+    assert "available 1>0/0/1" in apart.message
+    assert "4,8" in apart.message or "4,9" in apart.message  # by how much: 5 ms less both delays
+    found = row(alignment, 1)
+    assert (found["quality"], found["offset_ns"], found["lo_ns"], found["hi_ns"]) == ("unaligned", None, None, None)
+    handoffs = gapscope.analyze(trace(*run)).handoffs
+    assert handoffs["gap_ns"].null_count() == handoffs["uncertainty_ns"].null_count() == handoffs.height == 2
+    assert "violation" not in set(handoffs["order"])
+
+
+# Steps and drift
+
+
+@pytest.mark.parametrize("behind", [0, 7 * MS, 90 * DAY, -90 * DAY])
+@pytest.mark.parametrize("step", [3 * MS, -3 * MS])
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_step_in_the_middle_splits_a_clock(behind, step, gpu, rank):
+    at = BEGIN + 50 * MS + 300 * US
+    clocks = [Clock(), Clock(behind)]
+    steps = ((at, step),)
+    clocks[rank] = Clock(clocks[rank].behind_ns, steps=steps)
+    alignment = align_two_way(clocks, count=100, gpu=gpu)
+    assert "stepped" in finding(alignment, "clock_step").message
+    assert_consistent(alignment)
+    assert_true_at_all_times(alignment, clocks, narrow=lambda t: abs(t - at) > 4 * MS)
+
+
+def assert_true_at_all_times(alignment, clocks, until=100 * MS, narrow=lambda t: True, width_ns=100 * US):
+    """The truth is within the bounds, and offsets are off by no more than is said; bounds are narrow where they can."""
+    reference, mine = clocks
+    host = alignment.domains.table.filter((pl.col("rank") == 1) & pl.col("device").is_null())["domain"].to_list()
+    for at in range(BEGIN, BEGIN + until, MS // 4):
+        common, local = reference.at(at), mine.at(at)
+        r = row_at(alignment, 1, common)
+        assert r["lo_ns"] <= common - local <= r["hi_ns"], (at - BEGIN, r, common - local)
+        if narrow(at):
+            assert r["hi_ns"] - r["lo_ns"] < width_ns, (at - BEGIN, r)
+        [offset] = alignment.offsets(pl.Series(host), pl.Series([local]))
+        [unsure] = alignment.uncertainty(
+            pl.Series(host), pl.Series([alignment.domains.reference]), pl.Series([common])
+        )
+        assert abs(local + offset - common) <= unsure, (at - BEGIN, local + offset - common, unsure)
+
+
+@pytest.mark.parametrize("steps", [(3 * MS, 2 * MS), (3 * MS, -3 * MS), (-3 * MS, -2 * MS)])
+@pytest.mark.parametrize("behind", [0, 90 * DAY])
+def test_two_steps_split_a_clock_twice(steps, behind):
+    when = (BEGIN + 50 * MS + 300 * US, BEGIN + 100 * MS + 300 * US)
+    clocks = [Clock(), Clock(behind, steps=tuple(zip(when, steps, strict=True)))]
+    alignment = align_two_way(clocks, count=150)
+    assert [c for c in codes(alignment) if c != "clock_moved"] == ["clock_step", "clock_step"]
+    assert_true_at_all_times(
+        alignment, clocks, 150 * MS, narrow=lambda t: all(abs(t - w) > 4 * MS for w in when)
+    )
+
+
+@pytest.mark.parametrize("behind", [0, 90 * DAY])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_drift_of_80_ppm_is_allowed_for_and_said(behind, gpu):
+    clocks = [Clock(), Clock(behind, 80_000)]
+    alignment = align_two_way(clocks, count=60, spacing=100 * MS, gpu=gpu)
+    assert "clock_drift" in codes(alignment)
+    assert set(codes(alignment)) <= {"clock_drift", "clock_moved"}
+    assert "part faster" in [f for f in alignment.findings if f.code == "clock_drift"][0].message
+    assert_truth_inside(alignment, clocks)
+    assert_consistent(alignment)
+    [drift] = {r["drift_ppm"] for r in rows(alignment, 1)}
+    assert drift == pytest.approx(80, abs=40)
+
+
+@pytest.mark.parametrize("ppb", [55_000, -55_000])
+def test_drift_that_is_seen_has_the_sign_of_the_clock(ppb):
+    clocks = [Clock(), Clock(0, ppb)]
+    alignment = align_two_way(clocks, count=60, spacing=100 * MS)
+    [drift] = {r["drift_ppm"] for r in rows(alignment, 1)}
+    assert drift == pytest.approx(ppb / 1000, abs=25)
+
+
+# K12
+
+
+@pytest.mark.parametrize("early_ns", [300, 9 * US])
+def test_k12_kernels_that_start_before_their_call_move_the_device_clock(early_ns):
+    r = Recording("rank0", pid=1)
+    for k in range(64):
+        at = BEGIN + k * 100 * US
+        r.kernel(at, at - early_ns, at + 10 * US)
+    alignment = aligned([r])
+    assert codes(alignment) == []
+    device = row(alignment, 0, "gpu:0")
+    # Device times come in ticks of 32 ns, so the kernel may have started 31 ns later than recorded. Drift: 10 ppm of 1 ms.
+    assert early_ns - 31 - 10 <= device["lo_ns"] <= early_ns - 31
+    assert device["offset_ns"] == device["lo_ns"]
+    assert device["hi_ns"] == 10 * US
+    assert device["quality"] == "half_bounded"
+
+
+def test_k12_kernels_15_us_before_their_call_refute_the_assumed_mapping():
+    r = Recording("rank0", pid=1)
+    for k in range(64):
+        at = BEGIN + k * 100 * US
+        r.kernel(at, at - 15 * US, at + 10 * US)
+    alignment = aligned([r])
+    refuted = finding(alignment, "clock_assumption_refuted")
+    assert "mapping of rank 0 gpu:0" in refuted.message
+    device = row(alignment, 0, "gpu:0")
+    assert 15 * US - 100 <= device["lo_ns"] <= device["offset_ns"]
+    assert device["hi_ns"] is None
+    handoffs = gapscope.analyze(trace(r)).handoffs
+    assert handoffs.height == 0
+
+
+def test_k12_in_a_run_of_two_ranks_leaves_handoffs_in_order():
+    clocks = [Clock(device_ns=-9 * US), Clock(2 * MS, device_ns=-9 * US)]
+    run = two_way(clocks, gpu=True)
+    for recording in run:
+        for k in range(64):
+            recording.kernel(BEGIN + k * 100 * US, BEGIN + k * 100 * US + 1, BEGIN + k * 100 * US + 50, stream=3)
+    recorded(clocks, run)
+    alignment = aligned(run)
+    assert codes(alignment) == ["clock_moved"]
+    assert_truth_inside(alignment, clocks)
+    assert set(gapscope.analyze(trace(*run)).handoffs["order"]) == {"ok"}
+
+
+def test_a_sync_bounds_a_device_from_above():
+    r = Recording("rank0", pid=1)
+    r.kernel(BEGIN, BEGIN + 5 * US, BEGIN + 9 * US)
+    r.sync(BEGIN + 3 * US, BEGIN + 12 * US)
+    device = row(aligned([r]), 0, "gpu:0")
+    # One window of 12 µs: no drift to speak of (rounded up to 1 ns).
+    assert (device["lo_ns"], device["hi_ns"]) == (-5 * US - 31 - 1, 3 * US + 1)
+    assert (device["quality"], device["assumed"], device["n_hard"]) == ("bounded", None, 2)
+
+
+def test_a_sync_that_began_before_the_launch_returned_or_of_another_stream_says_nothing():
+    r = Recording("rank0", pid=1)
+    r.kernel(BEGIN, BEGIN + 5 * US, BEGIN + 9 * US)
+    r.sync(BEGIN + 3 * US, BEGIN + 12 * US, stream=8)
+    r.kernel(BEGIN + 20 * US, BEGIN + 25 * US, BEGIN + 29 * US)
+    r.sync(BEGIN + 20 * US, BEGIN + 32 * US)
+    assert row(aligned([r]), 0, "gpu:0")["quality"] == "half_bounded"
+
+
+# Relative files
+
+
+def test_a_relative_file_is_placed_by_messages_both_ways():
+    clocks = [Clock(), Clock(3 * MS), Clock(BEGIN - 5 * S)]
+    recordings = files(clocks)
+    recordings[2] = Recording("rank2", pid=102, clock="relative")
+    two_way(clocks, count=40, ways=((0, 1), (1, 0), (2, 1), (1, 2)), recordings=recordings)
+    alignment = aligned(recorded(clocks, recordings))
+    assert {r["quality"] for r in rows(alignment, 2)} == {"bounded"}
+    assert_truth_inside(alignment, clocks)
+    assert_consistent(alignment)
+    handoffs = gapscope.analyze(trace(*recordings)).handoffs
+    assert handoffs["gap_ns"].null_count() == 0
+    # 30 µs from the end of produce to the send, 40 µs on the way, 10 µs until consume.
+    assert ((handoffs["gap_ns"] - 70 * US).abs() <= handoffs["uncertainty_ns"]).all()
+
+
+def test_a_relative_file_with_one_direction_only_is_not_placed():
+    clocks = [Clock(), Clock(BEGIN - 5 * S)]
+    recordings = files(clocks)
+    recordings[1] = Recording("rank1", pid=101, clock="relative")
+    two_way(clocks, ways=((0, 1),), recordings=recordings)
+    alignment = aligned(recorded(clocks, recordings))
+    assert row(alignment, 1)["quality"] == "unaligned"
+    assert finding(alignment, "unaligned_file").path == "rank1"
+
+
+def test_n21_of_four_ranks_one_without_any_tie_is_refused_and_named():
+    clocks = [Clock(), Clock(3 * MS), Clock(-4 * MS), Clock(BEGIN - 11_560 * MS)]
+    recordings = files(clocks)
+    recordings[3] = Recording("rank3", pid=103, clock="relative")
+    recordings[3].mark("consume src=7 dst=3 seq=1 device=cpu", BEGIN, BEGIN + MS)
+    two_way(clocks, count=40, ways=((0, 1), (1, 0), (2, 1), (1, 2)), recordings=recordings)
+    run = recorded(clocks, recordings)
+    alignment = aligned(run)
+    assert finding(alignment, "unaligned_file").path == "rank3"
+    found = row(alignment, 3)
+    assert (found["quality"], found["offset_ns"], found["lo_ns"], found["hi_ns"]) == ("unaligned", None, None, None)
+    assert {r["quality"] for rank in (1, 2) for r in rows(alignment, rank)} == {"bounded"}
+    assert_truth_inside(alignment, clocks[:3])
+
+
+def test_a_capture_of_relative_files_alone_has_a_timebase_of_its_own():
+    clocks = [Clock(BEGIN), Clock(BEGIN - 5 * S)]
+    recordings = [Recording(f"rank{r}", pid=100 + r, clock="relative") for r in range(2)]
+    two_way(clocks, recordings=recordings)
+    alignment = aligned(recorded(clocks, recordings))
+    assert {r["quality"] for r in rows(alignment, 1)} == {"bounded"}
+    assert_truth_inside(alignment, clocks)
+
+
+# Two tools
+
+
+def nested_pair(outer_first, inner_first=None, behind=0):
+    """The same rank by two tools in true time: nsys' ranges lie 2 µs before and 3 µs after those of torch."""
+    nsys = Recording("a.sqlite", pid=10, tool="nsys")
+    torch = Recording("b.json", pid=10, tool="torch")
+    for k in range(10):
+        at = BEGIN + k * 10 * US
+        outer, inner = (nsys, torch) if k % 2 == 0 or outer_first else (torch, nsys)
+        outer.mark(f"produce src=0 dst=1 seq={k}", at - 2 * US, at + 8 * US)
+        inner.mark(f"produce src=0 dst=1 seq={k}", at, at + 5 * US)
+    nsys.kernel(BEGIN + 1 * US, BEGIN + 2 * US, BEGIN + 3 * US)
+    torch.shift(-behind)
+    return [nsys, torch]
+
+
+def test_nested_ranges_of_two_tools_bound_their_clocks_exactly():
+    alignment = aligned(nested_pair(outer_first=True, behind=20 * US))
+    found = alignment.table.filter((pl.col("source") == 1) & (pl.col("domain") == "host")).to_dicts()
+    assert len(found) == 1
+    # 98 µs in one window: a drift of 60 ppm makes 6 ns of it.
+    low, high = found[0]["lo_ns"], found[0]["hi_ns"]
+    assert 20 * US - 2 * US - 6 <= low <= 20 * US - 2 * US
+    assert 20 * US + 3 * US <= high <= 20 * US + 3 * US + 6
+    assert found[0]["offset_ns"] == low  # the nearest to the claim
+    assert (found[0]["method"], found[0]["n_hard"], found[0]["quality"]) == ("20 nested", 20, "bounded")
+
+
+def test_ranges_that_do_not_nest_say_nothing():
+    alignment = aligned(nested_pair(outer_first=False))
+    assert "nested" not in alignment.counts
+    found = alignment.table.filter((pl.col("source") == 1) & (pl.col("domain") == "host"))
+    assert found["quality"].to_list() == ["wall_only"]
+    assert found["assumed"].to_list() == ["same host"]  # the same process
+
+
+# Soft estimates
+
+
+def test_ends_of_collectives_choose_the_point_where_the_claim_cannot_be_true():
+    clocks = [Clock(), Clock(5 * S)]
+    run = recorded(clocks, collectives(clocks))
+    for r in rows(aligned(run), 1):
+        assert abs(r["offset_ns"] - 5 * S) <= 2  # all ends are simultaneous
+        assert r["n_soft"] > 0
+        assert r["lo_ns"] <= 5 * S <= r["hi_ns"]
+
+
+def test_an_empty_run_and_a_run_of_one_file_align():
+    assert aligned([Recording("rank0")]).table["quality"].to_list() == ["same_clock"]
+    alone = aligned(two_way([Clock()], ways=((0, 0),)))
+    assert alone.table.filter(pl.col("domain") == "host")["quality"].to_list() == ["same_clock"]
