@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,16 +16,17 @@ from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_opt
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
-from gapscope.clocks import align
+from gapscope.clocks import Alignment, align
 from gapscope.clocks.pair import clock_of_rank, pair_view
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
 from gapscope.findings import sort_findings
+from gapscope.handoffs import build_handoffs
 from gapscope.load import load
 from gapscope.plots.alignment import alignment_figure
 from gapscope.plots.html import write_figure
 from gapscope.reports.text import render_alignment
-from gapscope.schema import HANDOFFS, SCHEMA_VERSION, dtypes
+from gapscope.schema import SCHEMA_VERSION
 from gapscope.summary import summarize_clocks
 
 
@@ -51,7 +53,7 @@ def align_command(  # noqa: PLR0917 - typer hands options over by position
         typer.Option("--plot", metavar="FILE", help="Draw what the recordings say about a pair of ranks (HTML)."),
     ] = None,
     pair: Annotated[
-        str | None, typer.Option("--pair", metavar="R,R", help="The ranks to draw; else the first two clocks.")
+        str | None, typer.Option("--pair", metavar="R,R", help="The ranks to draw, such as 1,0 or 0:torch,0:nsys.")
     ] = None,
     offset: Offset = None,
     same_host: SameHost = False,
@@ -74,14 +76,14 @@ def align_command(  # noqa: PLR0917 - typer hands options over by position
     with LateProgress() as progress:
         trace = load(list(traces or []), load_options(nsys, no_cache, rank_of, job), progress)
         progress("clocks", 1.0)
-        alignment = align(trace, find_ends(trace), options)
-    table = alignment.table
+        ends = find_ends(trace)
+        alignment = align(trace, ends, options)
+        handoffs = build_handoffs(trace, ends, alignment)
+    table = alignment.with_spans(handoffs.spans)
     findings = sort_findings([*trace.findings, *alignment.findings])
-    clocks = summarize_clocks(trace.sources, table, pl.DataFrame(schema=dtypes(HANDOFFS)))
+    clocks = summarize_clocks(trace.sources, table, handoffs.table)
     if plot is not None:
-        one, two = _pair(alignment_hosts(clocks), pair)
-        view = pair_view(alignment, clock_of_rank(alignment, one), clock_of_rank(alignment, two))
-        write_figure(alignment_figure(view), plot)
+        write_figure(alignment_figure(pair_view(alignment, *_pair(alignment, pair))), plot)
     if out is not None:
         _write(table, out)
     if fmt is Format.json:
@@ -94,21 +96,19 @@ def align_command(  # noqa: PLR0917 - typer hands options over by position
     warn_of_unreadable(findings, strict)
 
 
-def alignment_hosts(clocks: dict[str, list[dict[str, object]]]) -> list[int]:
-    """Return the ranks that have a clock of their own, the reference first."""
-    return [int(str(e["rank"])) for e in clocks["hosts"] if e["rank"] is not None]
-
-
-def _pair(ranks: list[int], text: str | None) -> tuple[int, int]:
-    """Return the ranks to draw: the second against the first."""
-    if text is not None:
-        parts = text.split(",")
-        if len(parts) != 2 or not all(p.strip().isdecimal() for p in parts):
-            raise UsageError(f"--pair {text}: give two ranks such as 1,0.")
-        return int(parts[0]), int(parts[1])
-    if len(ranks) < 2:
-        raise UsageError("--plot: there is only one clock, so there is nothing to align.")
-    return ranks[1], ranks[0]
+def _pair(alignment: Alignment, text: str | None) -> tuple[int, int]:
+    """Return the clocks to draw, the first against the second; without a wish, some other against the reference."""
+    if text is None:
+        domains = alignment.domains
+        hosts = domains.table.filter(pl.col("device").is_null() & pl.col("source").is_not_null())["domain"]
+        others = [c for c in hosts if c != domains.reference]
+        if not others:
+            raise UsageError("--plot: there is only one clock, so there is nothing to draw.")
+        return others[0], domains.reference if domains.reference in hosts else others[1]
+    found = re.fullmatch(r"(\d{1,9})(?::(nsys|torch))?,(\d{1,9})(?::(nsys|torch))?", text)
+    if not found:
+        raise UsageError(f"--pair {text}: give two ranks such as 1,0, or 0:torch,0:nsys where two tools saw a rank.")
+    return clock_of_rank(alignment, int(found[1]), found[2]), clock_of_rank(alignment, int(found[3]), found[4])
 
 
 def _write(table: pl.DataFrame, out: Path) -> None:

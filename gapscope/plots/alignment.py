@@ -200,7 +200,7 @@ def _notes(view: PairView, paper: _Paper, drawn: pl.DataFrame) -> list[str]:
         )
     if view.observations.select((pl.col("beyond_ns") < 0).any()).item():
         notes.append(
-            "Constraints may lie inside the interval: it leaves room for drift within each window and for device clocks."
+            "Constraints may lie inside the interval: it leaves room for drift in each window and for device clocks."
         )
     if view.stepped:
         notes.append("One of both clocks stepped: its offset is no straight line, and no hulls are drawn.")

@@ -110,7 +110,7 @@ def test_the_demo_reports_what_was_recorded(cli, demo):
         line = line_of(outcome.out, rf"{rank} +nsys ")
         assert DEMO_RECORDING.name in line
         assert " 60" in line  # marks
-    assert "one clock" in outcome.out
+    assert "one host clock" in outcome.out
 
 
 def test_the_demo_reports_the_numbers_of_the_summary(cli, demo):

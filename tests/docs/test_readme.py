@@ -26,8 +26,8 @@ SHOWN_OUTPUT = re.compile(r"<!-- output of: (?P<command>.+?) -->\n```\w*\n(?P<ou
 
 # Files that stand in for those of the README's reader. Readers go by content, so the names do not matter.
 STAND_INS = {
-    "rank0.nsys-rep": DATA / "mailbox_mixed_rank0.sqlite.gz",
-    "rank1.json.gz": DATA / "mailbox_mixed_rank1.json.gz",
+    "rank0.json.gz": DATA / "two-gpus" / "nccl_none_torch_rank0.json.gz",
+    "rank1.json.gz": DATA / "two-gpus" / "nccl_none_torch_rank1.json.gz",
 }
 
 
@@ -115,7 +115,7 @@ def test_python_blocks_run(run_folder):
 # Outputs --------------------------------------------------------------------------------------------------------
 
 
-def test_shown_outputs_are_what_the_commands_print(gapscope_command, request):
+def test_shown_outputs_are_what_the_commands_print(run_folder, gapscope_command, request):
     text = README.read_text()
     shown = list(SHOWN_OUTPUT.finditer(text))
     assert shown

@@ -164,7 +164,7 @@ def assert_consistent(alignment):
         for at in (one, two):
             w = min(max(int((edges <= at).sum()) - 1, 0), len(edges) - 2)
             distance = max(int(edges[w + 1]) - min(one, two), max(one, two) - int(edges[w]), 0)
-            part = int(rates.between(u, v)) * distance // 10**9 + 1
+            part = int(rates.between(u, v)) * distance // 10**9 + 3  # each window that is passed rounds up
             backward = (o["earlier_ns"] + int(solution.offset_ns[w, u])) - (
                 o["later_ns"] + int(solution.offset_ns[w, v])
             )

@@ -308,7 +308,7 @@ def test_title_and_notes_of_a_plain_pair():
     # the 8 µs forth and the 9 µs back, each of a message and a transfer
     assert notes(figure) == [
         "4 constraints lie above or below what is shown: double-click to see all.",
-        "Constraints may lie inside the interval: it leaves room for drift within each window and for device clocks.",
+        "Constraints may lie inside the interval: it leaves room for drift in each window and for device clocks.",
     ]
 
 
@@ -329,7 +329,7 @@ def test_long_silence_is_cut():
     left, right = figure.layout.xaxis.range
     assert left == pytest.approx(1_001 - 1_004.406 / 50, abs=0.01)
     assert 1_004.406 < right < 1_007
-    assert notes(figure)[1] == "Shown is where the constraints are; the recordings reach from 0 to 1,004 ms."
+    assert notes(figure)[0] == "Shown is where the constraints are; the recordings reach from 0 to 1,004 ms."
 
 
 def test_one_side_alone():
