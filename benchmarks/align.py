@@ -1,7 +1,7 @@
 """How long the clocks take to solve, and how wide the bounds come out, over ranks and constraints.
 
-Builds runs of many ranks with known offsets (all-reduces of 15 µs at least, hosts that drift by up to 20 ppm), aligns them
-and checks that every true offset lies within its bounds. Each case is a process of its own.
+Builds runs of many ranks with known offsets (all-reduces of 15 µs at least, hosts that drift by up to 20 ppm), aligns
+them and checks that every true offset lies within its bounds. Each case is a process of its own.
 
     python benchmarks/align.py
     python benchmarks/align.py --ranks 64 --collectives 100

@@ -17,7 +17,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import gapscope
-from gapscope.cli import main
 from gapscope.demo import DEMO_RECORDING
 
 DATA = Path(__file__).parents[1] / "data"
@@ -31,21 +30,6 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys):
-    """Run the command line in this process; no traceback may ever reach the user."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gapscope", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_info:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Outcome(exit_info.value.code or 0, out, err)
-
-    return run
 
 
 def shell(*arguments, **environment):
