@@ -11,20 +11,19 @@ import polars as pl
 
 from gapscope.clocks.evidence.collectives import collectives
 from gapscope.clocks.evidence.context import Context
-from gapscope.clocks.evidence.copies import blocking_copies
 from gapscope.clocks.evidence.host_messages import host_messages
 from gapscope.clocks.evidence.launches import launches
 from gapscope.clocks.evidence.marked_groups import marked_groups
 from gapscope.clocks.evidence.marked_pairs import marked_pairs
 from gapscope.clocks.evidence.nested import nested_ranges
 from gapscope.clocks.evidence.send_recv import send_recv
-from gapscope.clocks.evidence.syncs import syncs
+from gapscope.clocks.evidence.syncs import copies, syncs
 from gapscope.clocks.observations import SOFT, Evidence
 
 FAMILIES: tuple[Callable[[Context], Evidence], ...] = (
     launches,
     syncs,
-    blocking_copies,
+    copies,
     marked_pairs,
     marked_groups,
     collectives,

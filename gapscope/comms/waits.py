@@ -1,0 +1,97 @@
+"""Host calls that waited for the GPU, and the operation that each waited for.
+
+Which operation that was is known without guessing: correlation ids count calls, so on one stream (for a device sync:
+on all) the operation with the largest id below that of the sync was enqueued last before it. Its own call must have
+returned before the sync began. Event queries are left out: nothing tells which of them succeeded.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.trace import Trace
+
+_CORRELATION = ["source", "process", "correlation"]
+_PROCESS = ["source", "process"]
+_BLOCKING = r"^(cuda|cu|hip)Memcpy"
+_NOT_BLOCKING = r"Async|Peer|Prefetch|Batch"
+_SCHEMA = {
+    "source": pl.Int32,
+    "process": pl.Int64,
+    "correlation": pl.Int64,
+    "call": pl.String,
+    "later_ns": pl.Int64,
+    "op": pl.Int64,
+    "device": pl.Int32,
+    "name": pl.String,
+    "earlier_ns": pl.Int64,
+}
+
+
+def host_waits(trace: Trace) -> pl.DataFrame:
+    """Return stream and device synchronizations with the last operation that each waited for.
+
+    Returns:
+        ``source, process, correlation, call`` (of the synchronizing call), ``later_ns`` (its return), ``op``
+        (correlation of the operation), ``device``, ``name``, ``earlier_ns`` (its end).
+    """
+    calls = (
+        trace.scan("calls")
+        .filter(pl.col("family").is_in(["stream_sync", "device_sync"]) & pl.col("correlation").is_not_null())
+        .select(*_CORRELATION, "family", call="name", sync_start="start_ns", later_ns="end_ns")
+        .collect()
+    )
+    if not calls.height:
+        return pl.DataFrame(schema=_SCHEMA)
+    rows = trace.scan("syncs").filter(pl.col("kind") == "stream_sync").select(*_CORRELATION, "stream").collect()
+    waits = calls.join(rows.drop_nulls().unique(_CORRELATION), on=_CORRELATION, how="left")
+    ops = (
+        trace.scan("ops")
+        .filter(pl.col("start_ns").is_not_null() & pl.col("correlation").is_not_null())
+        .join(calls.lazy().select(_PROCESS).unique(), on=_PROCESS, how="semi")
+        .select(*_CORRELATION, "device", "stream", "name", earlier_ns="end_ns")
+        .collect()
+    )
+    # The same stream number may be another stream on another device: only processes with one device are sure.
+    single = ops.group_by(_PROCESS).agg(n=pl.col("device").n_unique()).filter(pl.col("n") == 1)
+    ops = ops.join(single, on=_PROCESS, how="semi").sort("correlation", "earlier_ns")
+    ops = ops.with_columns(op="correlation")
+    device = waits.filter(pl.col("family") == "device_sync").sort("correlation")
+    stream = waits.filter((pl.col("family") == "stream_sync") & pl.col("stream").is_not_null()).sort("correlation")
+    found = pl.concat(
+        [
+            device.drop("stream").join_asof(ops.drop("stream"), on="correlation", by=_PROCESS, check_sortedness=False),
+            stream.join_asof(ops, on="correlation", by=[*_PROCESS, "stream"], check_sortedness=False).drop("stream"),
+        ],
+        how="diagonal",
+    )
+    returned = (
+        trace.scan("calls")
+        .select(*_PROCESS, op="correlation", op_call_end="end_ns")
+        .join(found.lazy().select(*_PROCESS, "op").drop_nulls().unique(), on=[*_PROCESS, "op"], how="semi")
+        .collect()
+    )
+    found = found.join(returned, on=[*_PROCESS, "op"]).filter(pl.col("op_call_end") <= pl.col("sync_start"))
+    return found.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
+
+
+def blocking_copies(trace: Trace) -> pl.DataFrame:
+    """Return blocking copies from device to host, in the columns of `host_waits`.
+
+    They return after the copy has ended, from pageable and pinned memory alike (CUDA driver API, "API synchronization
+    behavior"). A blocking copy to the device may return while the transfer still runs, and is not here.
+    """
+    ops = (
+        trace.scan("ops")
+        .filter((pl.col("copy_kind") == "DtoH").fill_null(value=False) & pl.col("end_ns").is_not_null())
+        .select(*_CORRELATION, "device", earlier_ns="end_ns")
+    )
+    name = pl.col("name").cast(pl.String)
+    calls = (
+        trace.scan("calls").filter(pl.col("family") == "memcpy").select(*_CORRELATION, call="name", later_ns="end_ns")
+    )
+    found = calls.join(ops, on=_CORRELATION).with_columns(name=pl.col("call")).collect()
+    found = found.filter(name.str.contains(_BLOCKING) & ~name.str.contains(_NOT_BLOCKING))
+    return found.with_columns(op="correlation", name=pl.lit("copy")).select(
+        pl.col(n).cast(t) for n, t in _SCHEMA.items()
+    )
