@@ -410,6 +410,28 @@ HANDOFFS: Table = {
     "slack_ns": Column(pl.Int64(), "How much later the data could have come; null as above."),
 }
 
+TILES: Table = {
+    "handoff_id": Column(pl.String(), "Handoff whose gap it is part of."),
+    "src_rank": Column(pl.Int64(), "Source rank of the handoff."),
+    "dst_rank": Column(pl.Int64(), "Destination rank of the handoff."),
+    "channel": Column(pl.Int64(), "Channel of the handoff's key."),
+    "seq": Column(pl.Int64(), "Sequence number of the handoff's key."),
+    "start_ns": Column(pl.Int64(), "Start, Unix ns on the common timebase."),
+    "end_ns": Column(pl.Int64(), "End, not included; the tiles of a handoff are contiguous and sum to its gap."),
+    "duration_ns": Column(pl.Int64(), "end_ns - start_ns."),
+    "phase": Column(pl.String(), "Phase of the gap that it lies in; null: an event of the handoff is missing."),
+    "cause": Column(pl.String(), "What held the gap (`gapscope.causes.names.CAUSES`)."),
+    "rank": Column(pl.Int64(), "Rank on which it was held; null: unknown."),
+    "lane": Column(pl.String(), "`host:<thread>` or `gpu<device>:stream<n>`; null: unknown."),
+    "op": Column(pl.String(), "Operation or host call that the chain passes through; null: unknown."),
+    "detail": Column(pl.String(), "What is known beside; null: nothing."),
+    "evidence": Column(
+        pl.String(), "How the dependency is known: `recorded`, `structural`, `declared`, `inferred`, `assumed`, `unknown`."
+    ),
+    "runner_up": Column(pl.String(), "What the clocks cannot tell from the binding dependency; null: the choice is certain."),
+    "uncertainty_ns": Column(pl.Int64(), "Clock error of the handoff, see `handoffs`."),
+}
+
 ALIGNMENT: Table = {
     "source": _SOURCE,
     "rank": _RANK,

@@ -21,12 +21,14 @@ class Ends:
     Attributes:
         marks: Handoff marks of primary processes, with ``mark_id`` and ``side_rank``.
         brackets: Those that are brackets, with the times they give (`gapscope.events.times.mark_times`).
+        launched: One row per operation launched inside a bracket (`gapscope.events.launched.launched_inside`).
         table: One row per end of a handoff (`gapscope.events.pairing.event_times`): a pair of ranks has one row, in
             which each event stands on the clock of its own rank; a group has one row per rank.
     """
 
     marks: pl.DataFrame
     brackets: pl.DataFrame
+    launched: pl.DataFrame
     table: pl.DataFrame
 
 
@@ -36,8 +38,9 @@ def find_ends(trace: Trace) -> Ends | None:
     if not marks.height:
         return None
     brackets = close_open_ranges(marks, trace)
-    brackets = mark_times(trace, brackets, launched_inside(trace, brackets))
-    return Ends(marks, brackets, event_times(brackets, point_times(trace, marks)))
+    launched = launched_inside(trace, brackets)
+    brackets = mark_times(trace, brackets, launched)
+    return Ends(marks, brackets, launched, event_times(brackets, point_times(trace, marks)))
 
 
 def _usable_marks(trace: Trace) -> pl.DataFrame:

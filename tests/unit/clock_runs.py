@@ -116,9 +116,10 @@ def against_reference(analysis):
 def truths(alignment, clocks, rank, domain="host"):
     """``lo, true offset, hi, where`` at both limits and in the middle of every window of a rank.
 
-    The common timebase is the clock of rank 0. A limit is the last time within the window.
+    A limit is the last time within the window.
     """
-    reference, mine = clocks[0], clocks[rank]
+    reference = clocks[alignment.domains.table["rank"][alignment.domains.reference]]
+    mine = clocks[rank]
     shown = mine.device_at if domain != "host" else mine.at
     for r in rows(alignment, rank, domain):
         first, last = r["window_start_ns"], r["window_end_ns"] - 1

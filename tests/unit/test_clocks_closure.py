@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
+from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,20 @@ def test_drift_is_rounded_up():
     assert [int(drift(30_000, d)) for d in (0, 1, 33_333, 33_334)] == [0, 1, 1, 2]
 
 
+@pytest.mark.xfail(strict=True, reason="rate times distance leaves 64 bits after 1.8 days at 60 ppm")
+@pytest.mark.parametrize("days", [2, 5, 90])
+def test_drift_over_days(days):
+    assert drift(60_000, days * 86_400 * 10**9) == days * 86_400 * 60_000
+
+
+@pytest.mark.xfail(strict=True, reason="rate times distance leaves 64 bits after 1.8 days at 60 ppm")
+def test_a_bound_between_moments_days_apart_is_never_too_tight():
+    # Recorded 4 days apart (one clock is that far off), and so known to hold only to 50 ppm of that.
+    days = 4 * 86_400 * 10**9
+    bounds = envelope(as_facts([(0, 1, 1000, 0, days)]), np.array([0, days]), RATES)
+    assert bounds.weight[0, 0, 1] == 1000 + 4 * 86_400 * 50_000
+
+
 @st.composite
 def facts(draw):
     """Observations between three clocks, windows, and rates; times may lie outside of the windows."""
@@ -135,12 +150,17 @@ def ceil_part(rate, distance):
     return -(-rate * distance // 10**9)
 
 
+def cone_at(rows, rate, t):
+    """The lowest bound at a time: the offset may have parted since the farther of both moments."""
+    return min(weight + ceil_part(rate, max(t - first, last - t, 0)) for _, _, weight, first, last in rows)
+
+
 @MANY
 @given(facts())
 def test_envelope_holds_throughout_each_window_and_is_no_looser_than_the_cones_and_the_window_drift(case):
     rows, edges = case
     bounds = envelope(as_facts(rows), np.array(edges, np.int64), RATES)
-    for w, (begin, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for w, (begin, end) in enumerate(pairwise(edges)):
         for upper in range(4):
             for lower in range(4):
                 mine = [r for r in rows if r[:2] == (upper, lower)]
@@ -149,20 +169,13 @@ def test_envelope_holds_throughout_each_window_and_is_no_looser_than_the_cones_a
                     assert (value, record) == (INF, -1)
                     continue
                 rate = PARTING[min(upper, lower), max(upper, lower)]
-                # True at one end of the window if the offset parted since the farther of both moments.
-                cone = lambda t: min(  # noqa: E731
-                    weight + ceil_part(rate, max(t - first, last - t, 0)) for _, _, weight, first, last in mine
-                )
-                tightest = max(
-                    min(weight + rate * max(t - first, last - t, 0) / 10**9 for _, _, weight, first, last in mine)
-                    for t in (begin, end, (begin + end) // 2)
-                )
-                assert value >= tightest - 1e-3
+                cones = [cone_at(mine, rate, t) for t in (begin, (begin + end) // 2, end)]
+                assert value >= max(cones)
                 loosest = min(
                     weight + ceil_part(rate, max(end - first, last - begin, 0)) for _, _, weight, first, last in mine
                 )
                 assert value <= loosest + len(edges)  # each window rounds up once
-                assert value <= max(cone(begin), cone(end)) + ceil_part(rate, end - begin) + len(edges)
+                assert value <= min(cones) + ceil_part(rate, end - begin) + len(edges)
                 assert rows[record][:2] == (upper, lower)
 
 
@@ -191,6 +204,7 @@ class Parts:
     edges: np.ndarray
     closed: np.ndarray
     proven: np.ndarray
+    caused: np.ndarray
     offset_ns: np.ndarray
     problem: object = None
 
@@ -209,7 +223,7 @@ def solutions(draw):
     proven = np.where(closed < FINITE, closed + draw(st.integers(0, 1000)), closed)
     offset = np.array([[draw(st.sampled_from([0, 0, 0, 5])) for _ in range(n)] for _ in range(windows)])
     edges = np.cumsum([0, *(draw(st.integers(1, 10)) for _ in range(windows))])
-    return Parts(edges, closed, proven, offset)
+    return Parts(edges, closed, proven, proven, offset)
 
 
 @MANY
@@ -218,7 +232,7 @@ def test_joining_windows_never_tightens_a_bound_nor_moves_an_offset(solution):
     joined = coarsen(solution)
     assert joined.edges[0] == solution.edges[0]
     assert joined.edges[-1] == solution.edges[-1]
-    for w, (begin, end) in enumerate(zip(solution.edges, solution.edges[1:], strict=False)):
+    for w, (begin, end) in enumerate(pairwise(solution.edges)):
         [j] = [
             k for k in range(len(joined.edges) - 1) if joined.edges[k] <= begin and end <= joined.edges[k + 1]
         ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -28,14 +27,18 @@ from tests.unit.clock_runs import (
     write_handoff,
 )
 
-FEW = settings(max_examples=60, phases=[Phase.explicit, Phase.generate], deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(
+    max_examples=45,
+    phases=[Phase.explicit, Phase.generate],
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 
-FEWER = settings(FEW, max_examples=30)
+FEWER = settings(FEW, max_examples=25)
 
 BEHIND = st.one_of(st.integers(-100, 100), st.integers(-5 * MS, 5 * MS), st.integers(-90 * DAY, 90 * DAY))
-CLOCKS = st.builds(
-    Clock, behind_ns=BEHIND, ppb=st.integers(-30_000, 30_000), device_ns=st.integers(-7 * US, 7 * US)
-)
+CLOCKS = st.builds(Clock, behind_ns=BEHIND, ppb=st.integers(-30_000, 30_000), device_ns=st.integers(-7 * US, 7 * US))
 
 
 @st.composite
@@ -131,10 +134,19 @@ def test_of_claims_that_say_nothing_only_the_recordings_count(run, by, data):
     before, after = before_and_after(clocks, recordings, moved, 200 * DAY, by)
     for rank in range(1, len(clocks)):
         sign = -1 if rank == moved else 0
-        moved_back = bounds(after, rank).with_columns(pl.col("lo_ns", "hi_ns") - sign * by)
-        assert moved_back.equals(bounds(before, rank))
-    gaps = [c for c in before.handoffs.columns if c.endswith("_ns")]
-    assert before.handoffs.select(gaps).equals(after.handoffs.select(gaps))
+        one, two = bounds(before, rank).select("lo_ns", "hi_ns"), bounds(after, rank).select("lo_ns", "hi_ns")
+        assert_close(one, two.select(pl.all() - sign * by))
+    times = pl.col("^.*_ns$").cast(pl.Int64)
+    assert_close(before.handoffs.select(times), after.handoffs.select(times))
+    assert_same_handoffs(before, after)
+
+
+def assert_close(one, two):
+    """Two frames of times are equal but for limits of windows that are rounded to a nanosecond."""
+    assert one.shape == two.shape
+    assert one.null_count().equals(two.null_count())
+    for column in one.columns:
+        assert ((one[column] - two[column]).abs().max() or 0) <= 2
 
 
 @FEWER

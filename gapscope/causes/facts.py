@@ -1,0 +1,84 @@
+"""What the naming of causes needs to know about handoffs and items."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.events.pairing import KEY
+from gapscope.graph import Graph
+
+
+def item_facts(graph: Graph) -> pl.DataFrame:
+    """Return one row per item.
+
+    Returns:
+        ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``), ``label``.
+    """
+    items = graph.items
+    ops = items.ops.select(
+        "source", "process", "rank", pl.col("name").cast(pl.String), lane=pl.format("gpu{}:stream{}", "device", "stream"),
+        is_host=pl.lit(value=False), device="device",
+    )  # fmt: skip
+    hosts = items.hosts.select(
+        "source", "process", "rank", pl.col("name").cast(pl.String), lane=pl.format("host:{}", "thread"),
+        is_host=pl.lit(value=True), device=pl.lit(None, dtype=pl.Int32),
+    )  # fmt: skip
+    both = pl.concat([ops, hosts]).with_row_index("item")
+    return both.select(
+        pl.col("item").cast(pl.Int64),
+        "is_host",
+        "name",
+        "lane",
+        "device",
+        item_rank="rank",
+        item_source="source",
+        item_process="process",
+        label=pl.format("rank {} {} ({})", "rank", "name", "lane"),
+    )
+
+
+def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per walked handoff, by ``walk``.
+
+    Returns:
+        The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of the call
+        that launched the receiving operation), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common timebase).
+    """
+    rows = handoffs.with_row_index("walk").with_columns(
+        pl.col("walk").cast(pl.Int64),
+        src=pl.when(pl.col("group").is_null()).then("src_rank"),
+        dst=pl.when(pl.col("group").is_null()).then("dst_rank"),
+    )
+    from gapscope.causes.tiles import handoff_name  # noqa: PLC0415
+
+    rows = rows.with_columns(key_text=handoff_name())
+    rows = rows.join(_receives(graph), on=[*KEY, "dst_rank"], how="left", nulls_equal=True, maintain_order="left")
+    return rows.select(
+        "walk", "handoff_id", "key_text", "src_rank", "dst_rank", "channel", "seq", "producer_finish_ns", "submit_ns",
+        "movement_start_ns", "available_ns", "consumer_start_ns", "receive_launched_ns", "bracket_ns", "bracket_end_ns",
+        "uncertainty_ns",
+    )  # fmt: skip
+
+
+def _receives(graph: Graph) -> pl.DataFrame:
+    """Return, by key and destination, when the receiving operation had been launched, and the receive bracket."""
+    ops, items = graph.context.bracket_ops, graph.items
+    ends = graph.context.ends
+    assert ends is not None
+    received = ops.filter(pl.col("mark") == "receive").sort("end").unique([*KEY, "side_rank"], keep="last")
+    call = items.ops["call"].gather(received["item"])
+    launched = pl.Series(items.end).gather(call)
+    received = received.select(*KEY, dst_rank=pl.coalesce("side_rank", "dst"), receive_launched_ns=launched)
+    brackets = ends.brackets.filter(pl.col("mark") == "receive")
+    brackets = graph.context.alignment.domains.with_domain(brackets, None, "", "clock")
+    shift = graph.context.alignment.offsets(brackets["clock"], brackets["start_ns"]).fill_null(0)
+    spans = (
+        brackets.with_columns(
+            dst_rank=pl.coalesce("side_rank", "dst"),
+            start_ns=pl.col("start_ns") + shift,
+            end_ns=pl.col("end_ns") + shift,
+        )
+        .group_by([*KEY, "dst_rank"])
+        .agg(bracket_ns=pl.col("start_ns").min(), bracket_end_ns=pl.col("end_ns").max())
+    )
+    return spans.join(received, on=[*KEY, "dst_rank"], how="left", nulls_equal=True)

@@ -1,0 +1,212 @@
+"""From the steps of the walks to tiles: each nanosecond of a gap with its cause, lane, occupant and evidence.
+
+A step is cut where the meaning of its time changes: at the events of the handoff (so that phases and causes are two views of
+the same tiles), at the send call's beginning, at the end of the receiving operation's launch, and where another process's
+operation left the device.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from gapscope.causes.facts import handoff_facts, item_facts
+from gapscope.causes.names import CAUSE
+from gapscope.causes.sharing import with_device_sharing
+from gapscope.graph import Graph, walk_handoffs
+from gapscope.graph.edges import EVIDENCE, TYPES
+from gapscope.graph.kernels import BODY, HOST_GAP, RESIDUAL, UNKNOWN, VIA_ACK
+from gapscope.schema import TILES, dtypes
+
+UNEXPLAINED_NS = 50_000
+"""A residual longer than this, and than nearly all of its kind, hides a dependency that was not recorded."""
+
+_RARE = 0.999
+_CUTS = ("submit_ns", "movement_start_ns", "available_ns", "receive_launched_ns")
+_RESIDUALS = {
+    "launch": "launch_latency", "stream": "stream_turnaround", "event": "event_release", "flag": "flag_wait",
+    "ack": "slot_wait", "default_stream": "stream_turnaround",
+}  # fmt: skip
+
+
+def explain(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return table ``tiles`` of `gapscope.schema` for handoffs with a gap that is not negative.
+
+    Args:
+        graph: The graph.
+        handoffs: Table ``handoffs``.
+    """
+    walked = handoffs.filter((pl.col("gap_ns") >= 0).fill_null(value=False) & (pl.col("order") == "ok"))
+    if not walked.height:
+        return pl.DataFrame(schema=dtypes(TILES))
+    steps = walk_handoffs(graph, walked)
+    facts = handoff_facts(graph, walked)
+    steps = steps.join(facts, on="walk", how="left", maintain_order="left")
+    steps = _cut(steps)
+    steps = steps.join(item_facts(graph), on="item", how="left", maintain_order="left")
+    side = (
+        pl.when(pl.col("item_rank") == pl.col("src_rank"))
+        .then(pl.lit("src"))
+        .when(pl.col("item_rank") == pl.col("dst_rank"))
+        .then(pl.lit("dst"))
+        .otherwise(pl.lit("other"))
+    )
+    steps = with_device_sharing(graph, steps.with_columns(side=side))
+    steps = _with_membership(graph, steps)
+    steps = steps.with_columns(cause=_cause(_long_residuals(steps)))
+    return _finish(graph, steps)
+
+
+def _cut(steps: pl.DataFrame) -> pl.DataFrame:
+    """Cut steps at the moments at which their meaning changes."""
+    for column in _CUTS:
+        inside = ((steps[column] > steps["start_ns"]) & (steps[column] < steps["end_ns"])).fill_null(value=False)
+        if inside.any():
+            cut = steps.filter(inside)
+            steps = pl.concat(
+                [
+                    steps.filter(~inside),
+                    cut.with_columns(end_ns=pl.col(column)),
+                    cut.with_columns(start_ns=pl.col(column)),
+                ]
+            )
+    return steps.sort("walk", "start_ns")
+
+
+def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add ``own_mark`` (bracket of this handoff that launched the operation) and ``other_handoff`` (another handoff whose
+    transfer it is)."""
+    ops = graph.context.bracket_ops
+    if not ops.height:
+        nothing = pl.lit(None, dtype=pl.String)
+        return steps.with_columns(own_mark=nothing, other_handoff=nothing)
+    named = ops.with_columns(handoff=handoff_name(pl.all())).select("item", "mark", "handoff", "src", "dst")
+    own = named.select("item", key_text="handoff", own_mark="mark").unique(["item", "key_text"], keep="first")
+    other = named.filter(pl.col("mark").is_in(["submit", "receive"])).unique("item", keep="first", maintain_order=True)
+    steps = steps.with_columns(pl.col("item").cast(pl.Int64)).join(
+        own.with_columns(pl.col("item").cast(pl.Int64)), on=["item", "key_text"], how="left", maintain_order="left"
+    )
+    return steps.join(
+        other.select(pl.col("item").cast(pl.Int64), other_handoff="handoff"),
+        on="item",
+        how="left",
+        maintain_order="left",
+    ).with_columns(other_handoff=pl.when(pl.col("other_handoff") != pl.col("key_text")).then("other_handoff"))
+
+
+def handoff_name(_: object = None) -> pl.Expr:
+    """Return the key of a handoff as text, from the columns of a key."""
+    pair = pl.format("{}>{}/{}/{}", "src", "dst", "channel", "seq")
+    group = pl.format("{}/{}/{}", "group", "channel", "seq")
+    name = pl.when(pl.col("group").is_null()).then(pair).otherwise(group)
+    return pl.when(pl.col("job").is_null()).then(name).otherwise(pl.format("{}:{}", "job", name))
+
+
+def _long_residuals(steps: pl.DataFrame) -> pl.Expr:
+    """Return which residuals are too long for the price of an edge."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    residual = (pl.col("what") == RESIDUAL) & pl.col("sharer").is_null()
+    usual = length.filter(residual).quantile(_RARE, interpolation="higher").over("edge")
+    waits = pl.col("edge").is_in([TYPES.index("ack")])
+    del usual, steps
+    return residual & (length > UNEXPLAINED_NS) & ~waits.fill_null(value=False)
+
+
+def _cause(too_long: pl.Expr) -> pl.Expr:
+    """Return the cause of each step from what it is of, where, and when."""
+    what, at_source, at_destination = pl.col("what"), pl.col("side") == "src", pl.col("side") == "dst"
+    on_host = pl.col("is_host")
+    edge = pl.col("edge")
+    residual = pl.lit("unexplained")
+    for number, name in enumerate(TYPES):
+        if name in _RESIDUALS:
+            residual = pl.when(edge == number).then(pl.lit(_RESIDUALS[name])).otherwise(residual)
+    in_submit = pl.col("start_ns") >= pl.col("submit_ns")
+    host_at_source = pl.when(in_submit).then(pl.lit("submit_call")).otherwise(pl.lit("late_submission"))
+    launched = pl.col("start_ns") >= pl.col("receive_launched_ns")
+    host_at_destination = (
+        pl.when(launched.fill_null(value=True)).then(pl.lit("late_launch")).otherwise(pl.lit("late_receive"))
+    )
+    message = pl.col("name").str.starts_with("gloo:")
+    waited = (what == BODY) & message & (edge == TYPES.index("host_message"))
+    inside = pl.col("start_ns").is_between(pl.col("bracket_ns"), pl.col("bracket_end_ns"))
+    host = (
+        pl.when(waited & inside.fill_null(value=False))
+        .then(pl.lit("movement"))
+        .when(waited)
+        .then(pl.lit("metadata_wait"))
+        .when(at_source)
+        .then(host_at_source)
+        .otherwise(host_at_destination)
+    )
+    moving = pl.col("own_mark").is_in(["submit", "receive"])
+    body = (
+        pl.when(moving)
+        .then(pl.lit("movement"))
+        .when(at_destination & pl.col("other_handoff").is_not_null())
+        .then(pl.lit("head_of_line"))
+        .when(at_destination)
+        .then(pl.lit("consumer_busy"))
+        .when(pl.col("other_handoff").is_not_null())
+        .then(pl.lit("head_of_line"))
+        .otherwise(pl.lit("stream_queueing"))
+    )
+    elsewhere = pl.col("side") == "other"
+    via_ack = (pl.col("passed").cast(pl.Int64) & VIA_ACK) != 0
+    return (
+        pl.when(what == UNKNOWN)
+        .then(pl.lit("unexplained"))
+        .when(via_ack)
+        .then(pl.lit("slot_wait"))
+        .when(pl.col("sharer").is_not_null())
+        .then(pl.lit("device_sharing"))
+        .when(too_long)
+        .then(pl.lit("unexplained"))
+        .when((what == RESIDUAL) & ~on_host)
+        .then(residual)
+        .when(elsewhere)
+        .then(pl.lit("upstream_compute"))
+        .when((what == HOST_GAP) | on_host)
+        .then(host)
+        .otherwise(body)
+        .cast(CAUSE)
+    )
+
+
+def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return table ``tiles``."""
+    levels = dict(enumerate(EVIDENCE))
+    submitted, moved, arrived = (pl.col(c) for c in ("submit_ns", "movement_start_ns", "available_ns"))
+    begin = pl.col("start_ns")
+    phase = (
+        pl.when(submitted.is_null() | moved.is_null() | arrived.is_null())
+        .then(None)
+        .when(begin >= pl.max_horizontal(submitted, moved, arrived))
+        .then(pl.lit("consumer_wait"))
+        .when(begin >= pl.max_horizontal(submitted, moved))
+        .then(pl.lit("movement"))
+        .when(begin >= submitted)
+        .then(pl.lit("start_wait"))
+        .otherwise(pl.lit("submission"))
+    )
+    names = item_facts(graph).select(runner_item="item", runner_name="label")
+    steps = steps.with_columns(runner_item=(pl.col("runner_up") // 2).cast(pl.Int64)).join(
+        names, on="runner_item", how="left", maintain_order="left"
+    )
+    return steps.with_columns(
+        phase=phase,
+        duration_ns=pl.col("end_ns") - begin,
+        op=pl.col("name"),
+        rank=pl.col("item_rank"),
+        evidence=pl.col("evidence").replace_strict(levels, return_dtype=pl.String),
+        runner_up=pl.when(pl.col("runner_up").is_not_null()).then("runner_name"),
+        detail=pl.coalesce(
+            pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
+            pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
+            pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),
+        ),
+    ).select(pl.col(n).cast(t) for n, t in dtypes(TILES).items())
+
+
+__all__ = ["UNEXPLAINED_NS", "explain", "handoff_name"]
+_ = np

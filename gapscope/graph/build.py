@@ -1,0 +1,49 @@
+"""The graph of a run: items, order on streams and threads, launches, and the edges of all families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gapscope.clocks import Alignment
+from gapscope.events import Ends
+from gapscope.graph.context import Context
+from gapscope.graph.edges import Edges, grouped
+from gapscope.graph.families import FAMILIES
+from gapscope.graph.items import NONE, Items, find_items
+from gapscope.graph.kernels import thread_order
+from gapscope.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What had to be over before what, over all ranks.
+
+    Attributes:
+        items: Operations and host items; each has a start node and an end node.
+        edges: The edges of the families, grouped by the node that they lead to.
+        call: Item that launched each operation; -1: not recorded.
+        before: Node before the start of each host item on its thread; -1: none.
+        context: What the families worked with.
+    """
+
+    items: Items
+    edges: Edges
+    call: npt.NDArray[np.int32]
+    before: Ints
+    context: Context
+
+
+def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
+    """Return the graph of a run."""
+    items = find_items(trace, alignment)
+    context = Context(trace, alignment, items, ends)
+    edges = grouped([family(context) for family in FAMILIES], 2 * items.n)
+    call = items.ops["call"].fill_null(NONE).to_numpy().astype(np.int32)
+    before = thread_order(items.start, items.end, items.lane, items.n_ops)
+    return Graph(items, edges, call, before, context)

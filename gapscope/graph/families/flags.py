@@ -1,0 +1,73 @@
+"""Transfers that a memory flag announces (mailboxes, one-sided copies): the receiver goes on when the flag is written.
+
+A flag leaves no record on the GPU. Marks say which transfer it is about, so the release is declared: the flag is written no
+earlier than the end of the transfer before it on its stream and no earlier than the call that writes it. That call
+is recorded by nsys (``cuStreamWriteValue``) and not by torch.profiler.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.events.pairing import KEY
+from gapscope.graph.context import Context
+from gapscope.graph.edges import EDGE, edges
+
+_LANE = ["source", "process", "thread"]
+
+
+def flags(context: Context) -> pl.DataFrame:
+    """Return edges from the end of a transfer, and from the call that writes its flag, to the operation behind the wait."""
+    ops = context.bracket_ops
+    if not ops.height:
+        return pl.DataFrame(schema=EDGE)
+    plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
+    sent = plain.filter(pl.col("mark") == "submit").sort("end").unique([*KEY, "slot"], keep="last", maintain_order=True)
+    received = plain.filter(pl.col("mark") == "receive").unique([*KEY, "slot"], keep="first", maintain_order=True)
+    both = sent.join(received, on=[*KEY, "slot"], nulls_equal=True, suffix="_2")
+    behind = both.with_columns(to=pl.col("item_2") * 2, ready_ns="end", **{"from": pl.col("item") * 2 + 1})
+    writes = memory_calls(context, "submit", "Write").rename({"call_start": "w_start", "call_end": "w_end"})
+    written = both.join(writes.select(*KEY, "slot", "call", "w_start", "w_end"), on=[*KEY, "slot"], nulls_equal=True)
+    # As with a launch, what waits may go on before the call returns.
+    ready = (
+        pl.when(pl.col("w_start") <= pl.col("start_2")).then(pl.min_horizontal("w_end", "start_2")).otherwise("w_end")
+    )
+    called = written.with_columns(to=pl.col("item_2") * 2, ready_ns=ready, **{"from": pl.col("call") * 2 + 1})
+    return pl.concat([edges(behind, "flag", "declared"), edges(called, "flag", "declared")])
+
+
+def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
+    """Return the last recorded stream memory call of a kind in each bracket.
+
+    Args:
+        context: See there.
+        mark: Kind of bracket.
+        name: What the call's name contains: ``Write`` or ``Wait``.
+
+    Returns:
+        The key, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase).
+    """
+    items = context.items
+    assert context.ends is not None
+    calls = items.hosts.with_row_index("call", offset=items.n_ops).with_columns(
+        call_start=pl.Series(items.start[items.n_ops :]), call_end=pl.Series(items.end[items.n_ops :])
+    )
+    calls = calls.filter(
+        (pl.col("family") == "stream_memop").fill_null(value=False) & pl.col("name").cast(pl.String).str.contains(name)
+    )
+    brackets = context.ends.brackets.filter(pl.col("mark") == mark).select(
+        *_LANE, *KEY, "slot", bracket_ns="start_ns", bracket_end="end_ns"
+    )
+    inside = (
+        calls.select(*_LANE, "raw_start_ns", pl.col("call").cast(pl.Int64), "call_start", "call_end")
+        .sort("raw_start_ns")
+        .join_asof(
+            brackets.sort("bracket_ns"),
+            left_on="raw_start_ns",
+            right_on="bracket_ns",
+            by=_LANE,
+            check_sortedness=False,
+        )
+        .filter(pl.col("raw_start_ns") <= pl.col("bracket_end"))
+    )
+    return inside.unique([*KEY, "slot"], keep="last", maintain_order=True)

@@ -1,0 +1,96 @@
+"""A transfer needs its slot: the consumer must have released what an earlier handoff left in it.
+
+The acknowledgment leaves no record on the GPU, and no id. What released it is inferred from the run as a whole: that the
+k-th transfer of an edge always began after some stage of the (k-n)-th handoff on the destination had ended, and that
+transfers which were launched earlier began right when it did. A stage that a transfer once did not wait for is no
+release; one that never held a transfer up is not worth an edge.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.events.pairing import KEY
+from gapscope.graph.context import Context
+from gapscope.graph.edges import EDGE, edges
+from gapscope.graph.families.flags import memory_calls
+
+_EDGE = [c for c in KEY if c != "seq"]
+SLOTS = (1, 2, 3, 4, 8)
+"""Numbers of slots that are tried."""
+
+NEAR_NS = 50_000
+"""How soon after its release a held transfer begins."""
+
+FEWEST_HELD = 2
+
+
+def slots(context: Context) -> pl.DataFrame:
+    """Return edges from what released a slot to the transfer that needed it."""
+    ops = context.bracket_ops
+    if not ops.height:
+        return pl.DataFrame(schema=EDGE)
+    plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
+    first = plain.filter(pl.col("mark") == "submit").unique(KEY, keep="first", maintain_order=True)
+    sent = _with_wait_recorded(context, first).with_columns(
+        launched=pl.Series(_launched(context, first["item"]), dtype=pl.Int64)
+    )
+    sent = sent.sort("seq").with_columns(k=pl.int_range(pl.len()).over(_EDGE))
+    candidates = []
+    for stage in ("receive", "consume"):
+        done = ops.filter((pl.col("mark") == stage) & pl.col("group").is_null()).sort("end")
+        done = done.unique(KEY, keep="last", maintain_order=True).select(*KEY, release="item", ready_ns="end")
+        of_edge = sent.select(*_EDGE, "seq", "k").join(done, on=KEY, nulls_equal=True)
+        for n in SLOTS:
+            freed = of_edge.select(*_EDGE, "release", "ready_ns", k=pl.col("k") + n)
+            both = sent.join(freed, on=[*_EDGE, "k"], nulls_equal=True)
+            candidates.append(both.with_columns(stage=pl.lit(stage), n=pl.lit(n)))
+    every = pl.concat(candidates)
+    if not every.height:
+        return pl.DataFrame(schema=EDGE)
+    bound = context.alignment.uncertainty(
+        _clock(context, every["item"]), _clock(context, every["release"]), every["start"]
+    )
+    every = every.with_columns(bound=bound.fill_null(0), after=pl.col("start") - pl.col("ready_ns")).with_columns(
+        held=(pl.col("launched") < pl.col("ready_ns"))
+        & pl.col("after").is_between(-pl.col("bound"), NEAR_NS + pl.col("bound"))
+    )
+    judged = (
+        every.group_by(*_EDGE, "stage", "n")
+        .agg(
+            held=pl.col("held").sum(),
+            never=(pl.col("after") < -pl.col("bound")).any(),
+            waits=pl.col("wait_recorded").all(),
+            typical=pl.col("after").median(),
+        )
+        .filter(~pl.col("never") & pl.col("waits") & (pl.col("held") >= FEWEST_HELD))
+        .sort("held", pl.col("typical"), descending=[True, False])
+        .unique(_EDGE, keep="first", maintain_order=True)
+    )
+    chosen = every.join(judged.select(*_EDGE, "stage", "n"), on=[*_EDGE, "stage", "n"], how="semi", nulls_equal=True)
+    return edges(chosen.with_columns(to=pl.col("item") * 2, **{"from": pl.col("release") * 2 + 1}), "ack", "inferred")
+
+
+def _clock(context: Context, items: pl.Series) -> pl.Series:
+    return pl.Series(context.items.clock).gather(items)
+
+
+def _launched(context: Context, items: pl.Series) -> list[int | None]:
+    """Return when the call that launched each operation returned; the operation's own start where none is recorded."""
+    arrays = context.items
+    call = arrays.ops["call"].gather(items)
+    end = pl.Series(arrays.end)
+    return [
+        int(arrays.start[i]) if c is None else int(end[c]) for i, c in zip(items.to_list(), call.to_list(), strict=True)
+    ]
+
+
+def _with_wait_recorded(context: Context, sent: pl.DataFrame) -> pl.DataFrame:
+    """Add ``wait_recorded``: a wait for a flag is recorded before the transfer, or its tool records none at all."""
+    waits = memory_calls(context, "submit", "Wait").select(*KEY, has_wait=pl.lit(value=True))
+    tools = context.trace.sources.select("source", tool="tool")
+    return (
+        sent.join(waits.unique(KEY), on=KEY, how="left", nulls_equal=True)
+        .join(tools, on="source", how="left")
+        .with_columns(wait_recorded=pl.col("has_wait").fill_null(value=False) | (pl.col("tool") != "nsys"))
+    )

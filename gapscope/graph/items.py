@@ -1,0 +1,164 @@
+"""The things that take time: GPU operations and host calls of all ranks, on one timebase, in arrays.
+
+An item has a start node (twice its number) and an end node (twice its number plus one). Operations come first, ordered by
+stream and by when they were enqueued; host items follow, ordered by thread and by start. Host items are API calls and
+the ranges of host messages (``gloo:``), which take host time without being API calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gapscope.clocks import Alignment
+from gapscope.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
+
+NONE = -1
+_CORRELATION = ["source", "process", "correlation"]
+_THREAD = ["source", "process", "thread"]
+_STREAM = ["source", "process", "device", "stream"]
+HOST_RANGES = "^(gloo):"
+
+
+@dataclass(frozen=True)
+class Items:
+    """Operations and host items.
+
+    Attributes:
+        ops: One row per timed operation, position is number: ``source, process, rank, device, stream, correlation,
+            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``clock``, ``call`` (number of the
+            item that launched it; null: not recorded), ``enqueued_ns`` (start of that call, else its own start).
+        hosts: One row per host item, position plus `n_ops` is number: ``source, process, rank, thread, correlation,
+            name, family, raw_start_ns, clock``.
+        start: Start of each item on the common timebase.
+        end: End of each item.
+        lane: Number of the stream or thread of each item.
+    """
+
+    ops: pl.DataFrame
+    hosts: pl.DataFrame
+    start: Ints
+    end: Ints
+    lane: Indices
+
+    @property
+    def n_ops(self) -> int:
+        """Number of operations."""
+        return self.ops.height
+
+    @property
+    def n(self) -> int:
+        """Number of items."""
+        return self.ops.height + self.hosts.height
+
+    @cached_property
+    def clock(self) -> Indices:
+        """Clock of each item."""
+        return np.concatenate([self.ops["clock"].to_numpy(), self.hosts["clock"].to_numpy()]).astype(np.int32)
+
+    @cached_property
+    def process(self) -> Indices:
+        """Number of the process of each item, over all files."""
+        both = pl.concat([self.ops.select("source", "process"), self.hosts.select("source", "process")])
+        return both.select(pl.struct("source", "process").rank("dense").cast(pl.Int32)).to_series().to_numpy()
+
+    def by_correlation(self, frame: pl.DataFrame, column: str, into: str, *, last: bool = False) -> pl.DataFrame:
+        """Add the number of the operation that has a correlation id; of several (a replayed graph) the first or last.
+
+        Args:
+            frame: Has ``source``, ``process`` and ``column``.
+            column: Column with correlation ids.
+            into: Name of the new column.
+            last: Take the operation that ended last instead of the one that started first.
+        """
+        numbers = self.ops.select(*_CORRELATION, _end=pl.Series(self.end[: self.n_ops])).with_row_index(into)
+        numbers = numbers.drop_nulls("correlation").sort("_end" if last else into)
+        chosen = numbers.unique(_CORRELATION, keep="last" if last else "first").drop("_end")
+        chosen = chosen.rename({"correlation": column}).with_columns(pl.col(into).cast(pl.Int32))
+        return frame.join(chosen, on=["source", "process", column], how="left", maintain_order="left")
+
+    def calls_by_correlation(self, frame: pl.DataFrame, column: str, into: str) -> pl.DataFrame:
+        """Add the number of the call that has a correlation id."""
+        numbers = (
+            self.hosts.select(*_CORRELATION)
+            .with_row_index(into, offset=self.n_ops)
+            .drop_nulls("correlation")
+            .unique(_CORRELATION, keep="first", maintain_order=True)
+            .rename({"correlation": column})
+            .with_columns(pl.col(into).cast(pl.Int32))
+        )
+        return frame.join(numbers, on=["source", "process", column], how="left", maintain_order="left")
+
+
+def find_items(trace: Trace, alignment: Alignment) -> Items:
+    """Return operations and host items of all ranked processes that recorded GPU work or marks."""
+    chosen = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("primary")).select("source", "process")
+    calls = trace.scan("calls").select(
+        "source", "process", "rank", "thread", "start_ns", "end_ns", "correlation", pl.col("name"), "family"
+    )
+    ranges = (
+        trace.scan("ranges")
+        .filter(pl.col("name").str.contains(HOST_RANGES) & pl.col("end_ns").is_not_null())
+        .filter(pl.col("kind").cast(pl.String).is_in(["annotation", "push_pop"]))
+        .select(
+            "source", "process", "rank", "thread", "start_ns", "end_ns",
+            correlation=pl.lit(None, dtype=pl.Int64), name=pl.col("name").cast(pl.Categorical()),
+            family=pl.lit(None, dtype=calls.collect_schema()["family"]),
+        )
+    )  # fmt: skip
+    hosts = (
+        pl.concat([calls, ranges])
+        .filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
+        .join(chosen.lazy(), on=["source", "process"], how="semi")
+        .sort(*_THREAD, "start_ns", -pl.col("end_ns"), maintain_order=True)
+        .collect()
+    )
+    ops = (
+        trace.scan("ops")
+        .filter(pl.col("start_ns").is_not_null())
+        .join(chosen.lazy(), on=["source", "process"], how="semi")
+        .select(
+            "source", "process", "rank", "device", "stream", "start_ns", "end_ns", "correlation", "kind", "copy_kind",
+            "name", "size_bytes",
+        )
+        .collect()
+    )  # fmt: skip
+    numbers = (
+        hosts.select(*_CORRELATION, call_ns="start_ns")
+        .with_row_index("call")
+        .drop_nulls("correlation")
+        .unique(_CORRELATION, keep="first", maintain_order=True)
+    )
+    ops = ops.join(numbers, on=_CORRELATION, how="left").with_columns(enqueued_ns=pl.coalesce("call_ns", "start_ns"))
+    # Correlation ids count calls, so they give the order also where a call was not recorded.
+    numbered = pl.col("correlation").is_not_null().all().over("source", "process")
+    order = pl.when(numbered).then("correlation").otherwise("enqueued_ns")
+    ops = ops.sort(*_STREAM, order, "start_ns", "end_ns", maintain_order=True, nulls_last=True)
+    ops = ops.with_columns(call=(pl.col("call") + ops.height).cast(pl.Int32))
+    ops = alignment.domains.with_domain(ops, "device", "", "clock").drop("call_ns")
+    hosts = alignment.domains.with_domain(hosts, None, "", "clock")
+    ops, op_start, op_end = _moved(ops, alignment)
+    hosts, host_start, host_end = _moved(hosts, alignment)
+    lanes = [
+        ops.select(pl.struct(_STREAM).rle_id()).to_series().to_numpy().astype(np.int32),
+        hosts.select(pl.struct(_THREAD).rle_id()).to_series().to_numpy().astype(np.int32),
+    ]
+    lanes[1] = lanes[1] + (lanes[0].max(initial=NONE) + 1)
+    return Items(
+        ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), np.concatenate(lanes)
+    )
+
+
+def _moved(frame: pl.DataFrame, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints]:
+    """Return the rows with ``raw_start_ns`` in place of times, and their times on the common timebase."""
+    frame = frame.with_columns(pl.col("clock").fill_null(0))
+    shift = alignment.offsets(frame["clock"], frame["start_ns"]).fill_null(0).to_numpy()
+    start, end = frame["start_ns"].to_numpy() + shift, frame["end_ns"].to_numpy() + shift
+    return frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns"), start, end

@@ -1,0 +1,142 @@
+"""Walks from the consumer of each handoff back to its producer, along what was satisfied last.
+
+The steps of a walk are half-open, contiguous and disjoint, and sum to the gap exactly; that is asserted here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from gapscope.clocks.closure import FINITE
+from gapscope.clocks.solve import uncertainty
+from gapscope.events.pairing import KEY
+from gapscope.graph.build import Graph
+from gapscope.graph.edges import EVIDENCE, TYPES
+from gapscope.graph.kernels import NONE, walk
+
+STEP = {
+    "walk": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "what": pl.Int64,
+    "item": pl.Int64,
+    "edge": pl.Int64,
+    "evidence": pl.Int64,
+    "next": pl.Int64,
+    "runner_up": pl.Int64,
+    "runner_up_ns": pl.Int64,
+    "passed": pl.Int64,
+}
+"""A step: which walk, from when to when, what it is of (`gapscope.graph.kernels`), its item, the edge by which the walk went
+on, how that is known, the node it went on to, a second node that the clocks cannot tell from it and when that was ready,
+and what the walk had passed (an acknowledgment, an edge that contradicts the times)."""
+
+
+def walk_handoffs(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of all walks, latest first within each.
+
+    Args:
+        graph: The graph.
+        handoffs: Rows of table ``handoffs`` with a gap that is not negative; position is the number of the walk.
+
+    Returns:
+        Columns `STEP`; ``edge`` is null where there was none, ``item`` where nothing is known.
+    """
+    begin = _first_nodes(graph, handoffs)
+    finish, consumer = (handoffs[c].to_numpy().astype(np.int64) for c in ("producer_finish_ns", "consumer_start_ns"))
+    solution = graph.context.alignment.solution
+    window = np.clip(np.searchsorted(solution.edges, consumer, side="right") - 1, 0, len(solution.edges) - 2)
+    used, position = np.unique(window, return_inverse=True)
+    bounds = _bounds(graph, used)
+    arrays, edges = graph.items, graph.edges
+    capacity = max(64 * len(begin), 4096)
+    while True:
+        rows, count = walk(
+            begin, finish, consumer, arrays.start, arrays.end, arrays.lane, arrays.clock, arrays.n_ops, graph.call,
+            graph.before, edges.first, edges.source, edges.ready, edges.kind, edges.level, bounds,
+            position.astype(np.int64), capacity,
+        )  # fmt: skip
+        if count >= 0:
+            break
+        capacity *= 4
+    steps = pl.DataFrame(rows[:count], schema=STEP)
+    steps = steps.with_columns(
+        pl.when(pl.col(c) != NONE).then(c).alias(c) for c in ("item", "edge", "next", "runner_up")
+    ).with_columns(runner_up_ns=pl.when(pl.col("runner_up").is_not_null()).then("runner_up_ns"))
+    _assert_exact(steps, handoffs)
+    return steps
+
+
+def _bounds(
+    graph: Graph, windows: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> np.ndarray[tuple[int, int, int], np.dtype[np.int64]]:
+    """Return ``[window, clock, clock]``: the uncertainty of time differences; 2^60 where none is known."""
+    n = graph.context.alignment.domains.n
+    one, two = np.meshgrid(np.arange(n), np.arange(n), indexing="ij")
+    solution = graph.context.alignment.solution
+    found = [uncertainty(solution, one, two, np.full_like(one, w)) for w in windows.tolist()]
+    stacked = np.stack(found) if found else np.zeros((0, n, n), np.int64)
+    return np.minimum(stacked, FINITE)
+
+
+def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the node that each walk begins at."""
+    items = graph.items
+    starts = items.ops.select(dst_rank=pl.col("rank").cast(pl.Int64)).with_columns(
+        consumer_start_ns=pl.Series(items.start[: items.n_ops])
+    )
+    starts = starts.with_row_index("item").unique(["dst_rank", "consumer_start_ns"], keep="first", maintain_order=True)
+    rows = handoffs.select("dst_rank", "consumer_start_ns", pl.col("consumer_start_source").cast(pl.String))
+    on_device = rows.join(starts, on=["dst_rank", "consumer_start_ns"], how="left", maintain_order="left")
+    node = on_device.select(
+        pl.when(pl.col("consumer_start_source") != "emitted").then(pl.col("item").cast(pl.Int64) * 2)
+    ).to_series()
+    return node.zip_with(node.is_not_null(), _host_nodes(graph, handoffs)).fill_null(NONE).to_numpy().astype(np.int64)
+
+
+def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:
+    """Return, for consumers on the host, the node before them on their thread."""
+    items, ends = graph.items, graph.context.ends
+    if ends is None or not items.hosts.height:
+        return pl.Series([None] * handoffs.height, dtype=pl.Int64)
+    consume = ends.brackets.filter(pl.col("mark") == "consume").select(*KEY, "source", "process", "thread")
+    keys = handoffs.with_row_index("walk").select(
+        "walk", "job", "channel", "seq", "group", "consumer_start_ns",
+        src=pl.when(pl.col("group").is_null()).then("src_rank"), dst=pl.when(pl.col("group").is_null()).then("dst_rank"),
+    )  # fmt: skip
+    threads = keys.join(consume.unique(KEY), on=KEY, how="left", nulls_equal=True, maintain_order="left")
+    hosts = items.hosts.select("source", "process", "thread").with_row_index("item", offset=items.n_ops)
+    hosts = hosts.with_columns(
+        host_start=pl.Series(items.start[items.n_ops :]), host_end=pl.Series(items.end[items.n_ops :])
+    ).sort("host_start")
+    found = threads.sort("consumer_start_ns").join_asof(
+        hosts, left_on="consumer_start_ns", right_on="host_start", by=["source", "process", "thread"],
+        check_sortedness=False,
+    )  # fmt: skip
+    is_over = pl.col("host_end") <= pl.col("consumer_start_ns")
+    node = pl.col("item").cast(pl.Int64) * 2 + pl.when(is_over).then(1).otherwise(0)
+    return found.sort("walk").select(node.alias("node")).to_series()
+
+
+def _assert_exact(steps: pl.DataFrame, handoffs: pl.DataFrame) -> None:
+    """Check that steps are contiguous and sum to the gap."""
+    per_walk = steps.group_by("walk").agg(
+        total=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        first=pl.col("start_ns").min(),
+        last=pl.col("end_ns").max(),
+        broken=(pl.col("end_ns").shift(-1) != pl.col("start_ns")).any(),
+        empty=(pl.col("end_ns") <= pl.col("start_ns")).any(),
+    )
+    expected = handoffs.with_row_index("walk").select(
+        pl.col("walk").cast(pl.Int64), gap="gap_ns", p="producer_finish_ns", c="consumer_start_ns"
+    )
+    both = expected.join(per_walk, on="walk", how="left")
+    wrong = both.filter(
+        (pl.col("total").fill_null(0) != pl.col("gap"))
+        | pl.col("broken")
+        | pl.col("empty")
+        | (pl.col("first") != pl.col("p"))
+        | (pl.col("last") != pl.col("c"))
+    )
+    assert not wrong.height, f"steps do not tile the gap: {wrong.head(3)}"
