@@ -426,9 +426,12 @@ TILES: Table = {
     "op": Column(pl.String(), "Operation or host call that the chain passes through; null: unknown."),
     "detail": Column(pl.String(), "What is known beside; null: nothing."),
     "evidence": Column(
-        pl.String(), "How the dependency is known: `recorded`, `structural`, `declared`, `inferred`, `assumed`, `unknown`."
+        pl.String(),
+        "How the dependency is known: `recorded`, `structural`, `declared`, `inferred`, `assumed`, `unknown`.",
     ),
-    "runner_up": Column(pl.String(), "What the clocks cannot tell from the binding dependency; null: the choice is certain."),
+    "runner_up": Column(
+        pl.String(), "What the clocks cannot tell from the binding dependency; null: the choice is certain."
+    ),
     "uncertainty_ns": Column(pl.Int64(), "Clock error of the handoff, see `handoffs`."),
 }
 

@@ -12,11 +12,13 @@ def item_facts(graph: Graph) -> pl.DataFrame:
     """Return one row per item.
 
     Returns:
-        ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``), ``label``.
+        ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``),
+        ``label``.
     """
     items = graph.items
     ops = items.ops.select(
-        "source", "process", "rank", pl.col("name").cast(pl.String), lane=pl.format("gpu{}:stream{}", "device", "stream"),
+        "source", "process", "rank", pl.col("name").cast(pl.String),
+        lane=pl.format("gpu{}:stream{}", "device", "stream"),
         is_host=pl.lit(value=False), device="device",
     )  # fmt: skip
     hosts = items.hosts.select(
@@ -41,8 +43,9 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     """Return one row per walked handoff, by ``walk``.
 
     Returns:
-        The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of the call
-        that launched the receiving operation), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common timebase).
+        The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of
+        the call that launched the receiving operation), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common
+        timebase).
     """
     rows = handoffs.with_row_index("walk").with_columns(
         pl.col("walk").cast(pl.Int64),

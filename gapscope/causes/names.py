@@ -6,7 +6,7 @@ import polars as pl
 
 CAUSES = {
     "late_submission": "the source host had not asked for the transfer yet",
-    "submit_call": "host work inside the send call, up to the end of the call that enqueued the transfer or wrote its flag",
+    "submit_call": "host work inside the send call, up to the call that enqueued the transfer or wrote its flag",
     "metadata_wait": "a control message (sizes, objects, tokens) had to arrive first",
     "stream_queueing": "the transfer was enqueued and sat behind other work on its stream",
     "head_of_line": "it sat behind another handoff on the same stream",

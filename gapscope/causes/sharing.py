@@ -1,13 +1,12 @@
 """Two processes on one GPU take turns: an operation that is ready waits until the device is given to its process.
 
-Without MPS kernels of two processes never overlap, and each change of owner costs (about 140 µs on an H200). No record says
-so. Two devices of two processes are taken for one if their kernels never overlap although they alternate many times
-within each other's recordings; the name is then an inference, the time is exact.
+Without MPS kernels of two processes never overlap, and each change of owner costs (about 140 µs on an H200). No
+record says so. Two devices of two processes are taken for one if their kernels never overlap although they alternate
+many times within each other's recordings; the name is then an inference, the time is exact.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from gapscope.graph import Graph
@@ -41,7 +40,7 @@ def with_device_sharing(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last_owner(graph: Graph) -> pl.DataFrame:
-    """Return, for kernels before which another process's kernel ran last on their device: ``item, sharer, sharer_end``."""
+    """Return kernels before which another process's ran last on their device: ``item, sharer, sharer_end``."""
     items = graph.items
     kernels = (
         items.ops.with_row_index("item")
@@ -70,6 +69,3 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
         sharer=pl.format("{} of rank {}", pl.col("last_name").cast(pl.String), "last_rank"),
         sharer_end=pl.col("last_end"),
     )
-
-
-_ = np

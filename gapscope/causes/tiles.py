@@ -1,13 +1,12 @@
 """From the steps of the walks to tiles: each nanosecond of a gap with its cause, lane, occupant and evidence.
 
-A step is cut where the meaning of its time changes: at the events of the handoff (so that phases and causes are two views of
-the same tiles), at the send call's beginning, at the end of the receiving operation's launch, and where another process's
-operation left the device.
+A step is cut where the meaning of its time changes: at the events of the handoff (so that phases and causes are two
+views of the same tiles), at the send call's beginning, at the end of the receiving operation's launch, and where
+another process's operation left the device.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from gapscope.causes.facts import handoff_facts, item_facts
@@ -74,8 +73,7 @@ def _cut(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add ``own_mark`` (bracket of this handoff that launched the operation) and ``other_handoff`` (another handoff whose
-    transfer it is)."""
+    """Add ``own_mark`` (this handoff's bracket that launched it) and ``other_handoff`` (whose transfer it is)."""
     ops = graph.context.bracket_ops
     if not ops.height:
         nothing = pl.lit(None, dtype=pl.String)
@@ -206,7 +204,3 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),
         ),
     ).select(pl.col(n).cast(t) for n, t in dtypes(TILES).items())
-
-
-__all__ = ["UNEXPLAINED_NS", "explain", "handoff_name"]
-_ = np

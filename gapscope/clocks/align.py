@@ -15,7 +15,7 @@ from gapscope.clocks.evidence import Context, gather
 from gapscope.clocks.observations import Evidence, observations
 from gapscope.clocks.options import AlignOptions
 from gapscope.clocks.soft import soft_offsets
-from gapscope.clocks.solve import pose, solve
+from gapscope.clocks.solve import Solution, pose, solve
 from gapscope.errors import UsageError
 from gapscope.events import Ends
 from gapscope.findings import Finding, plural
@@ -41,11 +41,19 @@ def align(trace: Trace, ends: Ends | None = None, options: AlignOptions | None =
     evidence = gather(Context(trace, domains, ends))
     domains, evidence = _with_anchors(domains, evidence, options)
     evidence, findings = _possible(domains, evidence)
-    problem, notes = resolve(pose(domains, evidence, assume(trace, domains, options)))
     soft = soft_offsets(domains, evidence.soft)
-    solution = coarsen(solve(problem, soft))
-    alignment = Alignment(domains, solution, soft, evidence.counts, [*findings, *notes])
+    problem, settled, notes = resolve(pose(domains, evidence, assume(trace, domains, options)), soft)
+    solution = _coarse(solve(problem, settled))
+    alignment = Alignment(problem.domains, solution, soft, evidence.counts, [*findings, *notes])
     return replace(alignment, findings=[*alignment.findings, *_weak(trace, alignment), *_moved(alignment)])
+
+
+def _coarse(solution: Solution) -> Solution:
+    """Return the solution with fewer windows."""
+    domains = solution.problem.domains
+    pairs = [(c, domains.reference if domains.is_host[c] else int(domains.clock[c])) for c in range(domains.n)]
+    cuts = np.array([t + int(solution.near_ns[c]) for c, t in domains.step_times], np.int64)
+    return coarsen(solution, pairs, cuts)
 
 
 def _with_offsets(domains: Domains, options: AlignOptions) -> Domains:

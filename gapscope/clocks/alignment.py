@@ -18,7 +18,7 @@ from gapscope.schema import ALIGNMENT, dtypes
 
 _DRIFT_POINTS = 100
 _SAME_NS, _SAME_PART = 500, 20
-"""Windows are joined while no bound grows by more than 500 ns or a twentieth."""
+"""Windows are joined while no bound of a clock grows by more than 500 ns or a twentieth of its interval."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class Alignment:
             local_ns: Times as recorded.
         """
         known, c, t = _known(clock, local_ns)
+        c = self.domains.at(c, t)
+        known, c = known & (c >= 0), np.maximum(c, 0)
         value = self.solution.offset_ns[self.window(c, t), c]
         return _series(value, known & self.placed[c])
 
@@ -82,10 +84,21 @@ class Alignment:
         """
         known, first, second = _known(one, two)
         there, _, at = _known(one, at_ns)
+        first, second = self._at(first, at), self._at(second, at)
+        known, first, second = known & (first >= 0) & (second >= 0), np.maximum(first, 0), np.maximum(second, 0)
         bound = uncertainty(self.solution, first, second, self._window_at(at))
         placed = self.placed[first] & self.placed[second]
         alone = (self.domains.clock[first] == self.domains.clock[second]) & self._tied[first] & self._tied[second]
         return _series(bound, known & ((first == second) | (there & (placed | alone) & (bound < FINITE // 2))))
+
+    def _at(self, clock: Ints, common_ns: Ints) -> Ints:
+        """Return the clock that was in force at a time of the common timebase; -1: nobody knows."""
+        found, near = clock.copy(), self.solution.near_ns
+        for step in self.domains.steps:
+            mine = found == step.before
+            found[mine & (common_ns > step.begin_ns + near[step.before])] = -1
+            found[mine & (common_ns >= step.end_ns + near[step.after])] = step.after
+        return found
 
     @cached_property
     def _tied(self) -> Bools:
@@ -170,8 +183,31 @@ class Alignment:
             .when(pl.col("proven_lo") | pl.col("proven_hi"))
             .then(pl.lit("half_bounded"))
             .otherwise(pl.lit("wall_only")),
-        ).sort("order", "window_start_ns")
+        )
+        frame = self._around_steps(frame).sort("order", "window_start_ns")
         return _joined(frame.select(pl.col(n).cast(t) for n, t in dtypes(ALIGNMENT).items()))
+
+    def _around_steps(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Keep of a clock that jumped the windows before, of the clock after it those after; span both in between."""
+        near, steps = self.solution.near_ns, self.domains.steps
+        if not steps:
+            return frame
+        for side in ("one", "two"):
+            ends = {s.before: int(s.end_ns + near[s.after]) for s in steps}
+            begins = {s.after: int(s.begin_ns + near[s.before]) for s in steps}
+            until = pl.col(side).replace_strict(ends, default=None, return_dtype=pl.Int64)
+            since = pl.col(side).replace_strict(begins, default=None, return_dtype=pl.Int64)
+            frame = frame.filter(
+                (pl.col("window_start_ns") < until).fill_null(value=True)
+                & (pl.col("window_end_ns") > since).fill_null(value=True)
+            )
+        same = ["source", "rank", "domain", "reference", "window_start_ns", "window_end_ns"]
+        first = [pl.col(c).first() for c in frame.columns if c not in (*same, "lo_ns", "hi_ns")]
+        bounds = [
+            pl.when(pl.col("lo_ns").is_not_null().all()).then(pl.col("lo_ns").min()).alias("lo_ns"),
+            pl.when(pl.col("hi_ns").is_not_null().all()).then(pl.col("hi_ns").max()).alias("hi_ns"),
+        ]
+        return frame.group_by(same, maintain_order=True).agg(*first, *bounds)
 
     def _about(self, pairs: list[tuple[int, int]]) -> pl.DataFrame:
         """Return what is the same for all windows of a pair."""
@@ -247,7 +283,7 @@ class Alignment:
         The steepest and the flattest line that pass through all intervals bound the rate; their middle is returned.
         """
         s = self.solution
-        if one == two or any(zone[0] in (one, two) for zone in s.problem.zones):
+        if one == two or any(step.before in (one, two) for step in self.domains.steps):
             return None
         picked = np.unique(np.linspace(0, len(s.closed) - 1, min(_DRIFT_POINTS, len(s.closed))).astype(int))
         high, low = s.closed[picked, one, two], -s.closed[picked, two, one]
@@ -290,25 +326,31 @@ def _joined(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def coarsen(solution: Solution) -> Solution:
+def coarsen(solution: Solution, pairs: list[tuple[int, int]], cuts: Ints) -> Solution:
     """Join windows that say nearly the same: bounds of the joined window are the widest of its parts.
 
     The closure of the whole stays intact (the largest of closed systems is closed), and points stay feasible because
     only windows with equal points are joined.
+
+    Args:
+        solution: The solution.
+        pairs: Clocks whose bounds decide.
+        cuts: Times that stay limits of windows.
     """
     closed, proven, offset = solution.closed, solution.proven, solution.offset_ns
-    starts = [0]
-    narrowest = closed[0]
-    now = closed[0]
+    one, two = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
+    toward = np.stack([closed[:, one, two], closed[:, two, one]], axis=1)
+    starts, now, least = [0], toward[0], toward[0]
     for w in range(1, len(closed)):
-        wider = np.maximum(now, closed[w])
-        least = np.minimum(narrowest, closed[w])
-        room = np.maximum(_SAME_NS, np.abs(least) // _SAME_PART)
-        if (wider - least <= room).all() and (offset[w] == offset[starts[-1]]).all():
-            now, narrowest = wider, least
+        wider, narrowest = np.maximum(now, toward[w]), np.minimum(least, toward[w])
+        width = narrowest.sum(axis=0, keepdims=True)
+        room = np.where(width < FINITE, np.maximum(_SAME_NS, width // _SAME_PART), _SAME_NS)
+        same_point = (offset[w] == offset[starts[-1]]).all() and solution.edges[w] not in cuts
+        if same_point and (wider - narrowest <= room).all():
+            now, least = wider, narrowest
         else:
             starts.append(w)
-            now = narrowest = closed[w]
+            now = least = toward[w]
     return replace(
         solution,
         edges=np.append(solution.edges[starts], solution.edges[-1]),

@@ -55,7 +55,14 @@ def _gpu_mapping(domains: Domains) -> list[Assumption]:
 
 def _same_host(trace: Trace, domains: Domains, options: AlignOptions) -> list[Assumption]:
     known = trace.sources.select(
-        "source", "host", "tool", "clock", "epoch_ns", "shift_ns", "system_clock_ns", "counter_ns"
+        "source",
+        "host",
+        "tool",
+        "epoch_ns",
+        "shift_ns",
+        "system_clock_ns",
+        "counter_ns",
+        unix=pl.col("clock") == "unix",
     )
     hosts = domains.table.filter(pl.col("device").is_null() & pl.col("source").is_not_null())
     rows = hosts.join(known, on="source").sort("domain").to_dicts()
@@ -101,7 +108,7 @@ def _one_host(one: dict[str, Any], two: dict[str, Any], options: AlignOptions) -
 def _by_system_clock(one: dict[str, object], two: dict[str, object]) -> int | None:
     """Return the difference of offsets by the monotonic clock of the host, if both files carry a reading of it."""
     for column in ("system_clock_ns", "counter_ns"):
-        if all(isinstance(r[column], int) and (r["clock"] != "unix" or r["epoch_ns"] is not None) for r in (one, two)):
+        if all(isinstance(r[column], int) and (not r["unix"] or r["epoch_ns"] is not None) for r in (one, two)):
             difference = _monotonic_zero(one, column) - _monotonic_zero(two, column)
             if one["claims"] and two["claims"] and abs(difference) > _ONE_BOOT_NS:
                 continue  # not since the same boot
@@ -111,7 +118,7 @@ def _by_system_clock(one: dict[str, object], two: dict[str, object]) -> int | No
 
 def _monotonic_zero(row: dict[str, object], column: str) -> int:
     """Return what has to be added to a file's times to get the reading of its host's monotonic clock."""
-    reading, epoch, shift = row[column], row["epoch_ns"] if row["clock"] == "unix" else 0, row["shift_ns"]
+    reading, epoch, shift = row[column], row["epoch_ns"] if row["unix"] else 0, row["shift_ns"]
     assert isinstance(reading, int)
     return reading - (epoch if isinstance(epoch, int) else 0) - (shift if isinstance(shift, int) else 0)
 

@@ -90,18 +90,18 @@ class Bounds:
 
 def drift(rate_ppb: Ints | int, distance_ns: Ints | int) -> Ints:
     """Return how far clocks of that rate error may part over a distance in time, rounded up."""
-    return -(np.asarray(rate_ppb, np.int64) * np.asarray(distance_ns, np.int64) // -1_000_000_000)
+    rate = np.asarray(rate_ppb, np.int64)
+    seconds, rest = np.divmod(np.asarray(distance_ns, np.int64), 1_000_000_000)  # the product of both could overflow
+    return np.asarray(rate * seconds - (rate * rest // -1_000_000_000))
 
 
-def envelope(facts: Facts, edges: Ints, rates: Rates, zones: tuple[tuple[int, int, int], ...] = ()) -> Bounds:
+def envelope(facts: Facts, edges: Ints, rates: Rates) -> Bounds:
     """Return the direct bounds that hold throughout each window.
 
     Args:
         facts: The observations.
         edges: Limits of the windows, ascending; the first window begins at ``edges[0]``.
         rates: How fast clocks may part.
-        zones: ``clock, begin, end``: somewhere between begin and end that clock stepped. Both are edges. Nothing
-            observed before bounds it afterward or the reverse, and nothing observed within bounds it at all.
     """
     n, windows = len(rates.clock), len(edges) - 1
     weight = np.full((windows, n, n), INFINITE, np.int64)
@@ -113,19 +113,17 @@ def envelope(facts: Facts, edges: Ints, rates: Rates, zones: tuple[tuple[int, in
     rate = rates.between(upper, lower)
     middle = facts.first + (facts.last - facts.first) // 2
     window = np.clip(np.searchsorted(edges, middle, side="right") - 1, 0, windows - 1)
-    blocked = _within_zones(facts, zones)
     begin, end = edges[window], edges[window + 1]
     far = np.maximum(end - facts.first, facts.last - begin)
     cell = window * len(pairs) + pair
-    own, own_record = _lowest(facts.weight + drift(rate[pair], far), cell, blocked, (windows, len(pairs)))
+    own, own_record = _lowest(facts.weight + drift(rate[pair], far), cell, (windows, len(pairs)))
     ahead, ahead_record = _lowest(
-        facts.weight + drift(rate[pair], np.maximum(end - facts.first, 0)), cell, blocked, (windows, len(pairs))
+        facts.weight + drift(rate[pair], np.maximum(end - facts.first, 0)), cell, (windows, len(pairs))
     )
     back, back_record = _lowest(
-        facts.weight + drift(rate[pair], np.maximum(facts.last - begin, 0)), cell, blocked, (windows, len(pairs))
+        facts.weight + drift(rate[pair], np.maximum(facts.last - begin, 0)), cell, (windows, len(pairs))
     )
     length = np.diff(edges)
-    stop = _stops(edges, upper, lower, zones)
     for order, other, other_record in (
         (range(windows), ahead, ahead_record),
         (range(windows - 1, -1, -1), back, back_record),
@@ -133,8 +131,6 @@ def envelope(facts: Facts, edges: Ints, rates: Rates, zones: tuple[tuple[int, in
         carried = np.full(len(pairs), INFINITE, np.int64)
         source = np.full(len(pairs), NO_RECORD, np.int32)
         for w in order:
-            edge = w if other is ahead else w + 1
-            carried[stop[edge]] = INFINITE
             reach = np.where(carried < FINITE, carried + drift(rate, length[w]), INFINITE)
             better = reach < own[w]
             own[w] = np.where(better, reach, own[w])
@@ -147,30 +143,11 @@ def envelope(facts: Facts, edges: Ints, rates: Rates, zones: tuple[tuple[int, in
     return Bounds(weight, record)
 
 
-def _within_zones(facts: Facts, zones: tuple[tuple[int, int, int], ...]) -> Bools:
-    blocked = np.zeros(len(facts), np.bool_)
-    for clock, begin, end in zones:
-        touches = (facts.upper == clock) | (facts.lower == clock)
-        blocked |= touches & (facts.last > begin) & (facts.first < end)
-    return blocked
-
-
-def _stops(edges: Ints, upper: Ints, lower: Ints, zones: tuple[tuple[int, int, int], ...]) -> Bools:
-    """Return ``[edge, pair]``: bounds of that pair do not pass that edge."""
-    stop = np.zeros((len(edges), len(upper)), np.bool_)
-    for clock, begin, end in zones:
-        touches = (upper == clock) | (lower == clock)
-        for edge in np.flatnonzero((edges == begin) | (edges == end)):
-            stop[edge] |= touches
-    return stop
-
-
-def _lowest(value: Ints, cell: Ints, blocked: Bools, shape: tuple[int, int]) -> tuple[Ints, npt.NDArray[np.int32]]:
+def _lowest(value: Ints, cell: Ints, shape: tuple[int, int]) -> tuple[Ints, npt.NDArray[np.int32]]:
     """Return the lowest value of each cell and its position."""
     lowest = np.full(shape[0] * shape[1], INFINITE, np.int64)
     where = np.full(shape[0] * shape[1], NO_RECORD, np.int32)
     order = np.lexsort((value, cell))
-    order = order[~blocked[order]]
     cells = cell[order]
     first = order[np.concatenate([[True], cells[1:] != cells[:-1]])] if len(order) else order
     lowest[cell[first]] = value[first]

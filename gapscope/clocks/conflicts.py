@@ -15,8 +15,10 @@ import numpy as np
 import polars as pl
 
 from gapscope.clocks.closure import Bools, Ints, negative_cycle
+from gapscope.clocks.domains import with_step
 from gapscope.clocks.observations import KINDS
-from gapscope.clocks.solve import Attempt, Problem, attempt, claimed, facts_around, rough_offsets
+from gapscope.clocks.soft import SoftOffsets
+from gapscope.clocks.solve import Attempt, Problem, Settled, settle
 from gapscope.findings import Finding
 
 NOISE_NS = 50_000
@@ -57,31 +59,22 @@ class Cycle:
     by_ns: int
 
 
-def resolve(problem: Problem) -> tuple[Problem, list[Finding]]:
-    """Return a problem without contradictions, and what had to give way."""
+def resolve(problem: Problem, targets: SoftOffsets | None = None) -> tuple[Problem, Settled, list[Finding]]:
+    """Return a problem without contradictions, its bounds and points, and what had to give way.
+
+    Args:
+        problem: The constraints.
+        targets: See `gapscope.clocks.solve.settle`.
+    """
     findings: list[Finding] = []
     for _ in range(_MOST_ROUNDS):
-        cycle = find_cycle(problem)
+        settled = settle(problem, targets)
+        cycle = _worst(problem, settled.tried)
         if cycle is None:
-            return problem, findings
+            return problem, settled, findings
         problem, finding = _give_way(problem, cycle)
         findings.append(finding)
     raise AssertionError("contradictions do not end")
-
-
-def find_cycle(problem: Problem) -> Cycle | None:
-    """Return the worst contradiction; None if there is none."""
-    rough = _without_time(problem)
-    if rough.bad.any():
-        return _worst(problem, rough)
-    return _worst(problem, attempt(problem, rough_offsets(problem), windowed=True))
-
-
-def _without_time(problem: Problem) -> Attempt:
-    """Return bounds that hold at all times; where clocks stepped there are none."""
-    if problem.zones:
-        problem = problem.without(np.ones(problem.observations.height, np.bool_))
-    return attempt(problem, claimed(problem.domains)[0], windowed=False)
 
 
 def _worst(problem: Problem, tried: Attempt) -> Cycle | None:
@@ -117,11 +110,7 @@ def feasible(problem: Problem, clocks: frozenset[int]) -> bool:
 
 def violation(problem: Problem, clocks: frozenset[int]) -> int:
     """Return by how much the constraints between some clocks contradict each other, summed over windows."""
-    part = problem.between(clocks)
-    rough = _without_time(part)
-    if rough.bad.any():
-        return rough.violation_ns
-    return attempt(part, rough_offsets(part), windowed=True).violation_ns
+    return settle(problem.between(clocks)).tried.violation_ns
 
 
 def _drop_record(problem: Problem, cycle: Cycle) -> tuple[Problem, Finding] | None:
@@ -139,24 +128,23 @@ def _drop_record(problem: Problem, cycle: Cycle) -> tuple[Problem, Finding] | No
         chosen = _few_instances(problem, cycle, budget)
     if not chosen.any() or not _few(problem, chosen, cycle.clocks):
         return None
-    names = problem.observations.filter(pl.Series(chosen)).select("kind", "instance").unique().rows()
-    what = "; ".join(f"{kind} {instance}" for kind, instance in names[:MOST_DROPPED])
+    names = problem.observations.filter(pl.Series(chosen)).unique("instance", keep="first", maintain_order=True)
+    what = "; ".join(f"{kind} {name}" for kind, name in names.select("kind", "instance").head(MOST_DROPPED).iter_rows())
     finding = Finding(
         "clock_record_dropped",
         "warning",
         f"A record contradicts the others about the clocks and is not used for aligning ({what}). "
         f"{_story(problem, cycle)}",
         "The record is damaged, or it was paired wrongly; its times are suspect everywhere.",
-        count=len(names),
+        count=names.height,
     )
     return problem.without(chosen), finding
 
 
 def _instance(problem: Problem, row: int) -> Bools:
-    """Return the observations of the same launch, message or collective."""
+    """Return the observations of the same launch, message or collective, of whatever kind."""
     rows = problem.observations
-    same = (pl.col("kind") == rows["kind"][row]) & (pl.col("instance") == rows["instance"][row])
-    return rows.select(same).to_series().to_numpy()
+    return rows.select(pl.col("instance") == rows["instance"][row]).to_series().to_numpy()
 
 
 def _few_instances(problem: Problem, cycle: Cycle, budget: int) -> Bools:
@@ -183,7 +171,8 @@ def _few_instances(problem: Problem, cycle: Cycle, budget: int) -> Bools:
 def _cycle_between(problem: Problem, clocks: frozenset[int]) -> Cycle | None:
     inside = pl.col("earlier").is_in(list(clocks)) & pl.col("later").is_in(list(clocks))
     kept = np.flatnonzero(problem.observations.select(inside).to_series().to_numpy())
-    cycle = find_cycle(problem.between(clocks))
+    part = problem.between(clocks)
+    cycle = _worst(part, settle(part).tried)
     return None if cycle is None else replace(cycle, rows=tuple(int(kept[r]) for r in cycle.rows), assumptions=())
 
 
@@ -202,6 +191,10 @@ def _drop_assumption(problem: Problem, cycle: Cycle) -> tuple[Problem, Finding] 
     """Drop an assumption that the recordings refute."""
     if not cycle.assumptions:
         return None
+    hosts = {int(problem.domains.clock[c]) for c in cycle.clocks}
+    about = {problem.assumptions[a].kind for a in cycle.assumptions}
+    if about == {"gpu_mapping"} and len(hosts) > 1:
+        return None  # records of two files contradict each other; how a tool maps device times is not to blame
     refuted = {problem.assumptions[a].kind for a in cycle.assumptions}
     pairs = {frozenset((problem.assumptions[a].upper, problem.assumptions[a].lower)) for a in cycle.assumptions}
     left = tuple(a for a in problem.assumptions if not (a.kind in refuted and frozenset((a.upper, a.lower)) in pairs))
@@ -264,68 +257,94 @@ def _widen_drift(problem: Problem, cycle: Cycle) -> tuple[Problem, Finding] | No
 def _split(problem: Problem, cycle: Cycle) -> tuple[Problem, Finding] | None:
     """Split a clock in time where it jumped: what is before holds together, and what follows too.
 
-    Between the last record that must be before the jump and the first that must be after it, either may be true.
+    The other file's clock tells what came first. Between the last record that must be before the jump and the first
+    that must be after it, either may be true.
     """
     domains = problem.domains
     hosts = sorted({int(domains.clock[c]) for c in cycle.clocks}, key=lambda c: c == domains.reference)
-    if len(hosts) != 2 or len(problem.zones) >= MOST_STEPS * 2:
+    if len(hosts) != 2 or len(domains.steps) >= MOST_STEPS * 2:
         return None
     part = problem.between(cycle.clocks)
-    near = _near_at_first(part, hosts)
-    facts = facts_around(part, near)
-    order = np.argsort(facts.first, kind="stable")
-    until = _longest(part, near, order)
-    if until == len(order):
-        return None
-    since = until - _longest(part, near, order[: until + 1][::-1]) + 1
-    if since < FEWEST_BESIDE_STEP or len(order) - until < FEWEST_BESIDE_STEP:
-        return None
-    begin = int(facts.last[order[:since]].max())
-    end = max(int(facts.first[order[until:]].min()), begin + 1)
-    before = violation(problem, cycle.clocks)
-    for host in hosts:
-        clocks = [int(c) for c in np.flatnonzero(domains.clock == host)]
-        zones = tuple((c, begin - int(near[host]), end - int(near[host])) for c in clocks)
-        split = replace(problem, zones=(*problem.zones, *zones))
-        if violation(split, cycle.clocks) < before:
-            finding = Finding(
-                "clock_step",
-                "warning",
-                f"The clock of {domains.table['label'][host]} stepped, some time within {end - begin:,} ns. "
-                f"{_story(problem, cycle)}",
-                "Time was set during the capture; what lies near the step has a wide uncertainty.",
-                path=domains.table["path"][host],
-            )
+    found: tuple[Problem, Finding] | None = None
+    for host, other in (hosts, hosts[::-1]):
+        rows = part.observations
+        one, two = domains.clock[rows["earlier"].to_numpy()], domains.clock[rows["later"].to_numpy()]
+        crossing = np.flatnonzero(one != two)
+        early, late = rows["earlier_ns"].to_numpy(), rows["later_ns"].to_numpy()
+        on_other, on_host = np.where(one == other, early, late), np.where(one == host, early, late)
+        order = crossing[np.argsort(on_other[crossing], kind="stable")]
+        until = _longest(part, order)
+        if until == len(order):
+            return None
+        since = until - _longest(part, order[: until + 1][::-1]) + 1
+        if since < FEWEST_BESIDE_STEP or len(order) - until < FEWEST_BESIDE_STEP:
+            continue
+        before, after = int(on_host[order[:since]].max()), int(on_host[order[until:]].min())
+        # A clock set back shows some times twice: count what it may have shown before, at the latest, and after, at the
+        # earliest.
+        open_ns = int(on_other[order[until]] - on_other[order[since - 1]]) + 1
+        begin, end = min(before, after - open_ns), max(after, before + open_ns)
+        split = _cut(problem, host, begin, end)
+        label = domains.table["label"][host]
+        finding = Finding(
+            "clock_step",
+            "warning",
+            f"The clock of {label} stepped, between {begin} and {end} of its own times. {_story(problem, cycle)}",
+            "Time was set during the capture; what lies near the step has no time on the common timebase.",
+            path=domains.table["path"][host],
+        )
+        # Where the other clock is the one that jumped back, its times do not tell what came first, and this shows.
+        later = {s.after for s in split.domains.steps if s.before in cycle.clocks}
+        if feasible(split, cycle.clocks | later):
             return split, finding
-    return None
+        found = found or (split, finding)
+    return found
 
 
-def _near_at_first(problem: Problem, hosts: list[int]) -> Ints:
-    """Return offsets by the first observations between two files: a jump later on must not confuse them."""
-    clock = problem.domains.clock
+def _cut(problem: Problem, host: int, begin_ns: int, end_ns: int) -> Problem:
+    """Return the problem with one host clock, and the device clocks of its file, cut in two."""
+    domains, after = with_step(problem.domains, host, begin_ns, end_ns)
     rows = problem.observations
-    upper, lower = clock[rows["earlier"].to_numpy()], clock[rows["later"].to_numpy()]
-    local = np.where(upper == hosts[0], rows["earlier_ns"].to_numpy(), rows["later_ns"].to_numpy())
-    crossing = np.flatnonzero(upper != lower)
-    first = crossing[np.argsort(local[crossing], kind="stable")[: 2 * FEWEST_BESIDE_STEP]]
-    left_out = np.ones(rows.height, np.bool_)
-    left_out[first] = False
-    return rough_offsets(problem.without(left_out))
+    kept = np.ones(rows.height, np.bool_)
+    columns = {}
+    for clock_column, time_column in (("earlier", "earlier_ns"), ("later", "later_ns")):
+        clock, local = rows[clock_column].to_numpy().astype(np.int64), rows[time_column].to_numpy()
+        moved = domains.at(clock, local)
+        kept &= moved >= 0
+        columns[clock_column] = pl.Series(clock_column, np.maximum(moved, 0), dtype=pl.Int32)
+    cut = replace(problem, domains=domains, observations=rows.with_columns(**columns)).without(~kept)
+    again = tuple(
+        replace(a, upper=after[a.upper], lower=after[a.lower])
+        for a in problem.assumptions
+        if a.upper in after and a.lower in after
+    )
+    rates = np.concatenate([problem.rate_ppb, problem.rate_ppb[list(after)]])
+    return replace(cut, assumptions=(*problem.assumptions, *again), rate_ppb=rates)
 
 
-def _longest(problem: Problem, near: Ints, order: Ints) -> int:
-    """Return how many observations in that order hold together, by bisection: fewer always do if more do."""
+def _longest(problem: Problem, order: Ints) -> int:
+    """Return how many of some observations hold together with all others of their files, by bisection.
+
+    Fewer always do if more do.
+    """
     low, high = 0, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        chosen = np.ones(problem.observations.height, np.bool_)
-        chosen[order[:middle]] = False
-        part = problem.without(chosen)
-        if attempt(part, near, windowed=True).bad.any():
-            high = middle - 1
-        else:
+        left_out = np.zeros(problem.observations.height, np.bool_)
+        left_out[order[middle:]] = True
+        if settle(problem.without(left_out | _not_in(order, problem))).is_feasible:
             low = middle
+        else:
+            high = middle - 1
     return low
+
+
+def _not_in(order: Ints, problem: Problem) -> Bools:
+    """Return the observations between both files that are not among some."""
+    clock, rows = problem.domains.clock, problem.observations
+    crossing = clock[rows["earlier"].to_numpy()] != clock[rows["later"].to_numpy()]
+    crossing[order] = False
+    return np.asarray(crossing)
 
 
 def _relax(problem: Problem, cycle: Cycle) -> tuple[Problem, Finding] | None:

@@ -34,6 +34,23 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Step:
+    """A jump of a clock. What it showed until then, and from then on, are two clocks.
+
+    Attributes:
+        before: Number of the clock until the jump.
+        after: Number of the clock from the jump on.
+        begin_ns: Last of its own times that is surely before.
+        end_ns: First of its own times that is surely after; of times in between nobody knows.
+    """
+
+    before: int
+    after: int
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
 class Domains:
     """The clocks of a trace.
 
@@ -46,10 +63,12 @@ class Domains:
             unknown), ``claim_ns`` (offset that is claimed: 0, or what the user states), ``claim_text`` (how it was
             had), ``rate_ppb`` (bound of its rate error), ``resolution_ns``.
         of_processes: ``source, process, domain``: the host clock of each process.
+        steps: Clocks that jumped: what they showed afterward counts as another clock, further down in the table.
     """
 
     table: pl.DataFrame
     of_processes: pl.DataFrame
+    steps: tuple[Step, ...] = ()
 
     @property
     def n(self) -> int:
@@ -77,6 +96,31 @@ class Domains:
         return self.table["resolution_ns"].to_numpy().astype(np.int64)
 
     @cached_property
+    def last_ns(self) -> Ints:
+        """Last recorded time of each clock."""
+        return self.table["last_ns"].to_numpy().astype(np.int64)
+
+    @cached_property
+    def hosts_in_order(self) -> list[int]:
+        """Host clocks by rank, so that nothing depends on the order of files."""
+        hosts = self.table.filter(pl.col("device").is_null())
+        return hosts.sort("first_rank", "path", "process", "domain", nulls_last=True)["domain"].to_list()
+
+    @property
+    def step_times(self) -> list[tuple[int, int]]:
+        """Return clock and own time of the limits of all steps."""
+        return [(s.before, s.begin_ns) for s in self.steps] + [(s.after, s.end_ns) for s in self.steps]
+
+    def at(self, clock: Ints, local_ns: Ints) -> Ints:
+        """Return the clock that a time of a clock is of, now that some have jumped; -1: nobody knows."""
+        found = clock.copy()
+        for step in self.steps:
+            mine = found == step.before
+            found[mine & (local_ns > step.begin_ns)] = -1
+            found[mine & (local_ns >= step.end_ns)] = step.after
+        return found
+
+    @cached_property
     def is_host(self) -> npt.NDArray[np.bool_]:
         """Which of them are host clocks."""
         return self.table["device"].is_null().to_numpy()
@@ -84,7 +128,7 @@ class Domains:
     @cached_property
     def reference(self) -> int:
         """Host clock that the others are placed against: the user's, else that of the lowest rank's GPU work."""
-        hosts = self.table.filter(pl.col("device").is_null())
+        hosts = self.table.filter(pl.col("device").is_null() & ~pl.col("domain").is_in([s.after for s in self.steps]))
         stated = hosts.filter(pl.col("source").is_null())
         if stated.height:
             return int(stated["domain"][0])
@@ -105,7 +149,8 @@ class Domains:
         frame = frame.join(hosts, on=[source, process], how="left", maintain_order="left")
         if device is None:
             return frame.rename({"_host": name})
-        gpus = self.table.filter(pl.col("device").is_not_null()).select(
+        later = [step.after for step in self.steps]
+        gpus = self.table.filter(pl.col("device").is_not_null() & ~pl.col("domain").is_in(later)).select(
             pl.col("source").alias(source),
             pl.col("owner").alias(process),
             pl.col("device").alias(device),
@@ -116,6 +161,35 @@ class Domains:
             .with_columns(pl.when(pl.col(device).is_null()).then("_host").otherwise("_gpu").alias(name))
             .drop("_host", "_gpu")
         )
+
+
+def with_step(domains: Domains, host: int, begin_ns: int, end_ns: int) -> tuple[Domains, dict[int, int]]:
+    """Return the clocks with one host clock, and the device clocks mapped onto it, cut in two.
+
+    Args:
+        domains: The clocks.
+        host: Number of the host clock that jumped.
+        begin_ns: See `Step`.
+        end_ns: See `Step`.
+
+    Returns:
+        The clocks, and the number of the new one for each that was cut.
+    """
+    cut = [int(c) for c in np.flatnonzero(domains.clock == host)]
+    after = {c: domains.n + i for i, c in enumerate(cut)}
+    table = domains.table
+    number = pl.col("domain").replace_strict(after, default=None, return_dtype=pl.Int32)
+    later = table.filter(pl.col("domain").is_in(cut)).with_columns(
+        domain=number, clock=pl.lit(after[host], dtype=pl.Int32), zero_ns=pl.lit(end_ns, dtype=pl.Int64),
+        last_ns=pl.max_horizontal("last_ns", pl.lit(end_ns)), primary=pl.lit(value=False),
+    )  # fmt: skip
+    table = table.with_columns(
+        last_ns=pl.when(pl.col("domain").is_in(cut))
+        .then(pl.max_horizontal("zero_ns", pl.lit(begin_ns)))
+        .otherwise("last_ns")
+    )
+    steps = tuple(Step(c, after[c], begin_ns, end_ns) for c in cut)
+    return Domains(pl.concat([table, later]), domains.of_processes, (*domains.steps, *steps)), after
 
 
 def find_domains(trace: Trace) -> Domains:

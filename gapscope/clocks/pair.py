@@ -153,7 +153,7 @@ def pair_view(alignment: Alignment, one: int, two: int) -> PairView:
         raise UsageError(f"Both are the same clock ({label[one]}): nothing has to be aligned.")
     windows = _windows(alignment, one, two)
     rows = _observations(alignment, one, two, windows)
-    stepped = any(domains.clock[zone[0]] in (one, two) for zone in alignment.solution.problem.zones)
+    stepped = any(step.before in (one, two) for step in domains.steps)
     hull = pl.DataFrame(schema=PAIR_HULL) if stepped else _hulls(rows)
     counts = (
         rows.group_by("kind", "side")

@@ -36,9 +36,8 @@ MOST_ENTRIES = 4_000_000
 """Windows times clocks squared: bounds the memory (32 MB per array)."""
 
 SHORTEST_WINDOW_NS = 1_000_000
-_PASSES = 6
+_PASSES = 4
 _WINDOWS_AT_FIRST = 32
-_NEAR_NS = 10_000
 _YEAR_NS = 366 * 86_400 * 10**9
 
 
@@ -52,7 +51,6 @@ class Problem:
         assumptions: What is assumed.
         rate_ppb: Bound of the rate error of each clock.
         slack_ns: How much each observation is loosened.
-        zones: ``clock, begin, end`` in the clock's own times: it stepped somewhere in between.
         apart: Clocks (numbers) that cannot be aligned: nothing connects them to the others.
         total: Facts found, before thinning.
         relaxed: How many records were loosened because they contradict others a little.
@@ -63,7 +61,6 @@ class Problem:
     assumptions: tuple[Assumption, ...]
     rate_ppb: Ints
     slack_ns: Ints
-    zones: tuple[tuple[int, int, int], ...] = ()
     apart: frozenset[int] = frozenset()
     total: int = 0
     relaxed: int = 0
@@ -153,11 +150,12 @@ def claimed(domains: Domains) -> tuple[Ints, Bools]:
 
     A file without a claim, or with one that is more than a year off, is taken to begin when the reference does.
     """
-    begin = domains.zero_ns[domains.reference]
+    stated = domains.zero_ns + domains.claim_ns
+    begin = stated[domains.reference]
     claims = domains.table["claims"].to_numpy()
     if not claims[domains.reference]:  # nothing has absolute time
         claims = np.zeros(domains.n, np.bool_)
-    believed = claims & (np.abs(domains.zero_ns - begin) < _YEAR_NS)
+    believed = claims & (np.abs(stated - begin) < _YEAR_NS)
     return np.where(believed, domains.claim_ns, begin - domains.zero_ns), believed
 
 
@@ -185,8 +183,7 @@ def attempt(
     facts = facts_around(problem, near_ns)
     if windowed:
         edges = window_edges(problem, near_ns, most)
-        zones = tuple((c, b + int(near_ns[c]), e + int(near_ns[c])) for c, b, e in problem.zones)
-        direct = envelope(facts, edges, problem.rates, zones)
+        direct = envelope(facts, edges, problem.rates)
     else:
         span = problem.domains.table.select((pl.col("last_ns") - pl.col("zero_ns")).max()).item() or 0
         edges = np.array([0, max(1, span)], np.int64)
@@ -194,7 +191,7 @@ def attempt(
         whole = Facts(facts.upper, facts.lower, facts.weight, *always)
         direct = envelope(whole, edges, problem.rates)
     direct = _assumed(problem, direct, near_ns, assume)
-    return Attempt(near_ns, edges, direct, _over_zones(problem, close(direct.weight), edges, near_ns))
+    return Attempt(near_ns, edges, direct, close(direct.weight))
 
 
 def _assumed(problem: Problem, direct: Bounds, near_ns: Ints, kinds: Collection[str] | None) -> Bounds:
@@ -209,59 +206,76 @@ def _assumed(problem: Problem, direct: Bounds, near_ns: Ints, kinds: Collection[
     return Bounds(weight, record)
 
 
-def _over_zones(problem: Problem, closed: Ints, edges: Ints, near_ns: Ints) -> Ints:
-    """Let windows in which a clock stepped allow what holds before it and what holds after."""
-    for clock, begin, end in problem.zones:
-        first = int(np.searchsorted(edges, begin + near_ns[clock]))
-        last = int(np.searchsorted(edges, end + near_ns[clock]))
-        if 0 < first < last < len(edges) - 1:
-            closed[first:last] = np.maximum(closed[first - 1], closed[last])
-    return closed
-
-
 def window_edges(problem: Problem, near_ns: Ints, most: int = MOST_WINDOWS) -> Ints:
-    """Return the limits of the windows: even ones, and where clocks stepped."""
+    """Return the limits of the windows: half of them evenly spread, half where the observations are, and at steps."""
     domains = problem.domains
     first = int((domains.zero_ns + near_ns).min())
-    last = int((domains.table["last_ns"].to_numpy() + near_ns).max()) + 1
+    last = int((domains.last_ns + near_ns).max()) + 1
     most = int(min(most, max(1, MOST_ENTRIES // domains.n**2)))
     count = int(min(most, max(1, (last - first) // SHORTEST_WINDOW_NS)))
-    even = first + (last - first) * np.arange(count + 1, dtype=np.int64) // count
-    steps = [t + int(near_ns[c]) for c, begin, end in problem.zones for t in (begin, end)]
-    return np.unique(np.concatenate([even, np.array([t for t in steps if first < t < last], np.int64)]))
+    whole, rest = divmod(last - first, -(-count // 2))
+    even = first + whole * np.arange(-(-count // 2) + 1, dtype=np.int64)
+    even[1:] += rest
+    rows = problem.observations
+    seen = np.sort(rows["earlier_ns"].to_numpy() + near_ns[rows["earlier"].to_numpy()])
+    where = seen[np.linspace(0, len(seen) - 1, count // 2).astype(np.int64)] if len(seen) and count > 1 else seen[:0]
+    steps = [t + int(near_ns[c]) for c, t in domains.step_times]
+    edges = np.unique(np.concatenate([even, where]))
+    _, apart = np.unique((edges - first) // (SHORTEST_WINDOW_NS // 4), return_index=True)
+    edges = np.unique(np.concatenate([edges[apart], np.array(steps, np.int64)]))
+    return np.concatenate([[first], edges[(edges > first) & (edges < last)], [last]])
 
 
-def solve(problem: Problem, targets: SoftOffsets | None = None) -> Solution:
-    """Return bounds and points; the constraints must hold together (`gapscope.clocks.conflicts` sees to that).
+@dataclass(frozen=True)
+class Settled:
+    """Offsets around which the bounds were computed, these bounds, and the points; or the contradiction met."""
+
+    tried: Attempt
+    offset_ns: Ints
+
+    @property
+    def is_feasible(self) -> bool:
+        """Tell if nothing contradicts itself."""
+        return not self.tried.bad.any()
+
+
+def settle(problem: Problem, targets: SoftOffsets | None = None) -> Settled:
+    """Return bounds and points, or the first bounds that contradict themselves.
 
     Args:
         problem: The constraints.
         targets: Where clocks stand whose own claim is not feasible; None: nothing tells.
     """
-    near = rough_offsets(problem)
-    for _ in range(_PASSES):
-        tried = attempt(problem, near, windowed=True, most=_WINDOWS_AT_FIRST)
-        offset = near + _points(problem, tried, targets)
-        middle = np.sort(offset, axis=0)[len(offset) // 2]
-        settled = np.abs(middle - near).max() <= _NEAR_NS
-        near = middle
-        if settled:
-            break
-    tried = attempt(problem, near, windowed=True)
-    offset = near + _points(problem, tried, targets)
-    kinds = {a.kind for a in problem.assumptions}
-    proven = attempt(problem, near, windowed=True, assume=()).closed if kinds else tried.closed
-    mapped = kinds - {"gpu_mapping"}
-    caused = attempt(problem, near, windowed=True, assume=("gpu_mapping",)).closed if mapped else tried.closed
-    return Solution(problem, near, tried.edges, tried.closed, proven, caused, offset, tried.direct)
-
-
-def rough_offsets(problem: Problem) -> Ints:
-    """Return offsets without regard to time: the claims where they are feasible, else near what is."""
     near, _ = claimed(problem.domains)
-    if problem.zones:  # without regard to time, a clock that stepped contradicts itself
-        return near
-    return np.asarray(near + _points(problem, attempt(problem, near, windowed=False), None)[0])
+    rough = attempt(problem, near, windowed=False)
+    if rough.bad.any():
+        return Settled(rough, near[None, :])
+    near = near + _points(problem, rough, None)[0]
+    for most in (*[_WINDOWS_AT_FIRST] * _PASSES, MOST_WINDOWS):
+        tried = attempt(problem, near, windowed=True, most=most)
+        if tried.bad.any():
+            return Settled(tried, near[None, :])
+        offset = near + _points(problem, tried, targets)
+        if most == MOST_WINDOWS:
+            break
+        near = np.sort(offset, axis=0)[len(offset) // 2]
+    return Settled(tried, offset)
+
+
+def solve(problem: Problem, settled: Settled) -> Solution:
+    """Return the solution, with the bounds that hold without assumptions.
+
+    Args:
+        problem: Constraints that hold together (`gapscope.clocks.conflicts` sees to that).
+        settled: Their bounds and points.
+    """
+    tried = settled.tried
+    kinds = {a.kind for a in problem.assumptions}
+    proven = attempt(problem, tried.near_ns, windowed=True, assume=()).closed if kinds else tried.closed
+    caused = tried.closed
+    if kinds - {"gpu_mapping"}:
+        caused = attempt(problem, tried.near_ns, windowed=True, assume=("gpu_mapping",)).closed
+    return Solution(problem, tried.near_ns, tried.edges, tried.closed, proven, caused, settled.offset_ns, tried.direct)
 
 
 def _points(problem: Problem, tried: Attempt, targets: SoftOffsets | None) -> Ints:
@@ -275,7 +289,7 @@ def _points(problem: Problem, tried: Attempt, targets: SoftOffsets | None) -> In
     claim, believed = claimed(domains)
     point = np.zeros((closed.shape[0], domains.n), np.int64)
     done = [domains.reference]
-    hosts = [int(c) for c in np.flatnonzero(domains.is_host) if c != domains.reference]
+    hosts = [c for c in domains.hosts_in_order if c != domains.reference]
     for clock in hosts + [int(c) for c in np.flatnonzero(~domains.is_host)]:
         high = (closed[:, clock, done] + point[:, done]).min(axis=1)
         low = (point[:, done] - closed[:, done, clock]).max(axis=1)

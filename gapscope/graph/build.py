@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.events import Ends

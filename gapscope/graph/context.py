@@ -37,8 +37,8 @@ class Context:
         """Return which operations were launched inside which bracket.
 
         Returns:
-            The columns of a handoff's key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``, ``item``,
-            ``start``, ``end`` (common timebase), ``raw_start_ns``, ``is_nccl``, ordered by start.
+            The columns of a handoff's key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
+            ``item``, ``start``, ``end`` (common timebase), ``raw_start_ns``, ``is_nccl``, ordered by start.
         """
         columns = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread"]
         if self.ends is None:

@@ -1,8 +1,8 @@
 """The things that take time: GPU operations and host calls of all ranks, on one timebase, in arrays.
 
-An item has a start node (twice its number) and an end node (twice its number plus one). Operations come first, ordered by
-stream and by when they were enqueued; host items follow, ordered by thread and by start. Host items are API calls and
-the ranges of host messages (``gloo:``), which take host time without being API calls.
+An item has a start node (twice its number) and an end node (twice its number plus one). Operations come first,
+ordered by stream and by when they were enqueued; host items follow, ordered by thread and by start. Host items are
+API calls and the ranges of host messages (``gloo:``), which take host time without being API calls.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
 
 
 @nb.njit(cache=True, nogil=True)
-def walk(
+def walk(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop; calls of helpers would box what it carries
     begin: Ints,
     finish: Ints,
     consumer: Ints,
@@ -101,8 +101,8 @@ def walk(
         capacity: Tiles that there is room for.
 
     Returns:
-        Rows of walk, start, end, kind of tile, item, type of edge, evidence, next node, runner-up's node, its ready time,
-        what the chain passed; and how many there are, or -1 if there was no room.
+        Rows of walk, start, end, kind of tile, item, type of edge, evidence, next node, runner-up's node, its ready
+        time, what the chain passed; and how many there are, or -1 if there was no room.
     """
     tiles = np.empty((capacity, 11), np.int64)
     n = 0

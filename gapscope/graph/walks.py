@@ -12,7 +12,6 @@ from gapscope.clocks.closure import FINITE
 from gapscope.clocks.solve import uncertainty
 from gapscope.events.pairing import KEY
 from gapscope.graph.build import Graph
-from gapscope.graph.edges import EVIDENCE, TYPES
 from gapscope.graph.kernels import NONE, walk
 
 STEP = {
@@ -28,9 +27,9 @@ STEP = {
     "runner_up_ns": pl.Int64,
     "passed": pl.Int64,
 }
-"""A step: which walk, from when to when, what it is of (`gapscope.graph.kernels`), its item, the edge by which the walk went
-on, how that is known, the node it went on to, a second node that the clocks cannot tell from it and when that was ready,
-and what the walk had passed (an acknowledgment, an edge that contradicts the times)."""
+"""A step: which walk, from when to when, what it is of (`gapscope.graph.kernels`), its item, the edge by which the
+walk went on, how that is known, the node it went on to, a second node that the clocks cannot tell from it and when
+that was ready, and what the walk had passed (an acknowledgment, an edge that contradicts the times)."""
 
 
 def walk_handoffs(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
@@ -103,7 +102,8 @@ def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:
     consume = ends.brackets.filter(pl.col("mark") == "consume").select(*KEY, "source", "process", "thread")
     keys = handoffs.with_row_index("walk").select(
         "walk", "job", "channel", "seq", "group", "consumer_start_ns",
-        src=pl.when(pl.col("group").is_null()).then("src_rank"), dst=pl.when(pl.col("group").is_null()).then("dst_rank"),
+        src=pl.when(pl.col("group").is_null()).then("src_rank"),
+        dst=pl.when(pl.col("group").is_null()).then("dst_rank"),
     )  # fmt: skip
     threads = keys.join(consume.unique(KEY), on=KEY, how="left", nulls_equal=True, maintain_order="left")
     hosts = items.hosts.select("source", "process", "thread").with_row_index("item", offset=items.n_ops)

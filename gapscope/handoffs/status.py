@@ -76,8 +76,12 @@ def _order() -> pl.Expr:
     beyond, backward, between_files = [], [], []
     for name, (first, second) in ORDERED.items():
         passed, bound = pl.col(f"{second}_ns") - pl.col(f"{first}_ns"), pl.col(f"{name}_uncertainty_ns")
-        beyond.append((passed < -bound).fill_null(value=False))
-        back = (passed < 0).fill_null(value=False)
+        # Near a step of its clock a time stands nowhere, and can only be compared with another such time.
+        comparable = pl.col(f"{first}_nowhere") == pl.col(f"{second}_nowhere")
+        if name in BETWEEN_RANKS:
+            comparable = pl.col("aligned")
+        beyond.append(((passed < -bound) & comparable).fill_null(value=False))
+        back = ((passed < 0) & comparable).fill_null(value=False)
         backward.append(back)
         if name in BETWEEN_RANKS:
             between_files.append(back)

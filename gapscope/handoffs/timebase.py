@@ -58,7 +58,10 @@ def on_common_timebase(frame: pl.DataFrame, trace: Trace, alignment: Alignment) 
             frame.with_columns(pl.col(f"{event}_device").alias(device)), device, f"{side}_", f"{event}_clock"
         ).drop(device)
         shift = alignment.offsets(frame[f"{event}_clock"], frame[f"{event}_ns"])
-        frame = frame.with_columns((pl.col(f"{event}_ns") + shift.fill_null(0)).alias(f"{event}_ns"))
+        nowhere = shift.is_null() & frame[f"{event}_ns"].is_not_null()
+        frame = frame.with_columns(
+            (pl.col(f"{event}_ns") + shift.fill_null(0)).alias(f"{event}_ns"), nowhere.alias(f"{event}_nowhere")
+        )
     for side in ("src", "dst"):
         first = f"{side}_first_mark_ns"
         shift = alignment.offsets(frame[f"{side}_clock"], frame[first])
@@ -113,11 +116,13 @@ def _with_windows(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl
     )
     pairs = frame.select("src_clock", "dst_clock").unique(maintain_order=True).with_columns(_placed=both)
     frame = frame.join(pairs, on=["src_clock", "dst_clock"], how="left", nulls_equal=True, maintain_order="left")
+    # A time near a step of its clock stands nowhere on the common timebase.
+    nowhere = pl.any_horizontal(f"{event}_nowhere" for event in EVENTS)
     together = (one_clock | pl.col("_placed")).fill_null(value=True)
     apart = (pl.col("src_ended") < pl.col("dst_began")) | (pl.col("dst_ended") < pl.col("src_began"))
     return (
         frame.with_columns(apart=(apart & ~one_clock & together).fill_null(value=False))
-        .with_columns(aligned=together & ~pl.col("apart"))
+        .with_columns(aligned=(together & ~pl.col("apart") & ~nowhere) | one_clock.fill_null(value=False))
         .with_columns(both_record_ns=pl.when("aligned").then(pl.max_horizontal("src_began", "dst_began")))
         .drop("_placed")
     )

@@ -103,13 +103,11 @@ def test_drift_is_rounded_up():
     assert [int(drift(30_000, d)) for d in (0, 1, 33_333, 33_334)] == [0, 1, 1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="rate times distance leaves 64 bits after 1.8 days at 60 ppm")
 @pytest.mark.parametrize("days", [2, 5, 90])
 def test_drift_over_days(days):
     assert drift(60_000, days * 86_400 * 10**9) == days * 86_400 * 60_000
 
 
-@pytest.mark.xfail(strict=True, reason="rate times distance leaves 64 bits after 1.8 days at 60 ppm")
 def test_a_bound_between_moments_days_apart_is_never_too_tight():
     # Recorded 4 days apart (one clock is that far off), and so known to hold only to 50 ppm of that.
     days = 4 * 86_400 * 10**9
@@ -189,14 +187,6 @@ def test_envelope_by_hand():
     assert (bounds.weight[:, 1, 0] == INFINITE).all()
 
 
-def test_nothing_passes_a_zone_and_nothing_observed_in_one_counts():
-    rows = [(0, 1, 1000, 500, 500), (0, 1, 10, 1500, 1500), (0, 1, 2000, 2500, 2500), (1, 2, 7, 1500, 1500)]
-    bounds = envelope(as_facts(rows), np.array([0, 1000, 2000, 3000]), RATES, ((0, 1000, 2000),))
-    assert bounds.record[:, 0, 1].tolist() == [0, -1, 2]
-    assert bounds.weight[:, 0, 1].tolist() == [1001, INF, 2001]
-    assert bounds.record[:, 1, 2].tolist() == [3, 3, 3]
-
-
 @dataclass(frozen=True)
 class Parts:
     """What `coarsen` reads of a solution."""
@@ -229,7 +219,8 @@ def solutions(draw):
 @MANY
 @given(solutions())
 def test_joining_windows_never_tightens_a_bound_nor_moves_an_offset(solution):
-    joined = coarsen(solution)
+    pairs = [(i, j) for i in range(solution.closed.shape[1]) for j in range(solution.closed.shape[1])]
+    joined = coarsen(solution, pairs, np.array([], np.int64))
     assert joined.edges[0] == solution.edges[0]
     assert joined.edges[-1] == solution.edges[-1]
     for w, (begin, end) in enumerate(pairwise(solution.edges)):
@@ -241,6 +232,6 @@ def test_joining_windows_never_tightens_a_bound_nor_moves_an_offset(solution):
         assert (joined.offset_ns[j] == solution.offset_ns[w]).all()
         known = solution.closed[w] < FINITE
         grown = joined.closed[j][known] - solution.closed[w][known]
-        least = np.abs(joined.closed[j][known])
-        assert (grown <= np.maximum(500, least // 20)).all()
+        width = joined.closed[j] + joined.closed[j].T
+        assert (grown <= np.maximum(500, width[known] // 20)).all()
         assert (joined.closed[j][~known] >= FINITE).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import polars as pl
-import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -188,7 +187,6 @@ def test_the_order_of_files_changes_nothing_where_clocks_do_not_drift():
     assert tables[0].equals(tables[1])
 
 
-@pytest.mark.xfail(strict=True, reason="points are set one clock after the other in the order of the files")
 def test_the_order_of_files_changes_nothing():
     tables = [three_ranks(ppb=9_000, order=order) for order in ((0, 1, 2), (2, 0, 1))]
     assert tables[0].equals(tables[1])

@@ -1,7 +1,8 @@
 """Families of edges: one file each, one line here.
 
-A family takes a `gapscope.graph.context.Context` and returns edges (`gapscope.graph.edges.EDGE`). Order on a stream and on
-a thread and the launch of an operation are not here: every item has at most one of each, so the walk has them in arrays.
+A family takes a `gapscope.graph.context.Context` and returns edges (`gapscope.graph.edges.EDGE`). Order on a stream
+and on a thread and the launch of an operation are not here: every item has at most one of each, so the walk has them
+in arrays.
 """
 
 from __future__ import annotations

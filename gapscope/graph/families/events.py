@@ -1,9 +1,9 @@
 """A stream that waits for an event goes on when the last operation before the event's record has ended.
 
-nsys names the record (``eventSyncId``, never the event's handle, which is reused) and its stream. torch.profiler names
-neither: then it is the latest record on the same thread before the wait, and the last operation enqueued before that
-on another stream of the process. All waits before an operation are kept; a wait also holds later operations, which the order on the
-stream carries on.
+nsys names the record (``eventSyncId``, never the event's handle, which is reused) and its stream. torch.profiler
+names neither: then it is the latest record on the same thread before the wait, and the last operation enqueued before
+that on another stream of the process. All waits before an operation are kept; a wait also holds later operations,
+which the order on the stream carries on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Transfers that a memory flag announces (mailboxes, one-sided copies): the receiver goes on when the flag is written.
 
-A flag leaves no record on the GPU. Marks say which transfer it is about, so the release is declared: the flag is written no
-earlier than the end of the transfer before it on its stream and no earlier than the call that writes it. That call
-is recorded by nsys (``cuStreamWriteValue``) and not by torch.profiler.
+A flag leaves no record on the GPU. Marks say which transfer it is about, so the release is declared: the flag is
+written no earlier than the end of the transfer before it on its stream and no earlier than the call that writes it.
+That call is recorded by nsys (``cuStreamWriteValue``) and not by torch.profiler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LANE = ["source", "process", "thread"]
 
 
 def flags(context: Context) -> pl.DataFrame:
-    """Return edges from the end of a transfer, and from the call that writes its flag, to the operation behind the wait."""
+    """Return edges from the end of a transfer, and the call that writes its flag, to the operation behind the wait."""
     ops = context.bracket_ops
     if not ops.height:
         return pl.DataFrame(schema=EDGE)

@@ -1,9 +1,9 @@
 """A transfer needs its slot: the consumer must have released what an earlier handoff left in it.
 
-The acknowledgment leaves no record on the GPU, and no id. What released it is inferred from the run as a whole: that the
-k-th transfer of an edge always began after some stage of the (k-n)-th handoff on the destination had ended, and that
-transfers which were launched earlier began right when it did. A stage that a transfer once did not wait for is no
-release; one that never held a transfer up is not worth an edge.
+The acknowledgment leaves no record on the GPU, and no id. What released it is inferred from the run as a whole: that
+the k-th transfer of an edge always began after some stage of the (k-n)-th handoff on the destination had ended, and
+that transfers which were launched earlier began right when it did. A stage that a transfer once did not wait for is
+no release; one that never held a transfer up is not worth an edge.
 """
 
 from __future__ import annotations

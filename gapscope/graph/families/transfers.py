@@ -1,7 +1,7 @@
 """Kernels that move data between two ranks (NCCL, RCCL): a receive ends after its send has begun.
 
-Which send belongs to which receive the marks say, or torch's metadata. Until the send begins, the receive waits: that is
-elastic, and only what follows is transfer.
+Which send belongs to which receive the marks say, or torch's metadata. Until the send begins, the receive waits: that
+is elastic, and only what follows is transfer.
 """
 
 from __future__ import annotations
