@@ -39,6 +39,14 @@ def item_facts(graph: Graph) -> pl.DataFrame:
     )
 
 
+def handoff_name() -> pl.Expr:
+    """Return the key of a handoff as text, from the columns of a key."""
+    pair = pl.format("{}>{}/{}/{}", "src", "dst", "channel", "seq")
+    group = pl.format("{}/{}/{}", "group", "channel", "seq")
+    name = pl.when(pl.col("group").is_null()).then(pair).otherwise(group)
+    return pl.when(pl.col("job").is_null()).then(name).otherwise(pl.format("{}:{}", "job", name))
+
+
 def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     """Return one row per walked handoff, by ``walk``.
 
@@ -52,8 +60,6 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
         src=pl.when(pl.col("group").is_null()).then("src_rank"),
         dst=pl.when(pl.col("group").is_null()).then("dst_rank"),
     )
-    from gapscope.causes.tiles import handoff_name  # noqa: PLC0415
-
     rows = rows.with_columns(key_text=handoff_name())
     rows = rows.join(_receives(graph), on=[*KEY, "dst_rank"], how="left", nulls_equal=True, maintain_order="left")
     return rows.select(

@@ -49,7 +49,8 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
             end=pl.Series(items.end[: items.n_ops]),
             owner=pl.struct("source", "process").rank("dense"),
         )
-        .filter(pl.col("kind") != "memcpy")
+        # Copies from and to the host run beside kernels of any process; within a device they are work like others.
+        .filter((pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False))
         .sort("device", "start", "item")
     )
     before = ["owner", "end", "name", "rank"]

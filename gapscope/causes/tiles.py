@@ -7,20 +7,22 @@ another process's operation left the device.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 
-from gapscope.causes.facts import handoff_facts, item_facts
+from gapscope.causes.facts import handoff_facts, handoff_name, item_facts
+from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
 from gapscope.causes.sharing import with_device_sharing
-from gapscope.graph import Graph, walk_handoffs
+from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, TYPES
 from gapscope.graph.kernels import BODY, HOST_GAP, RESIDUAL, UNKNOWN, VIA_ACK
-from gapscope.schema import TILES, dtypes
+from gapscope.schema import HANDOFFS, TILES, dtypes
 
 UNEXPLAINED_NS = 50_000
-"""A residual longer than this, and than nearly all of its kind, hides a dependency that was not recorded."""
+"""A residual longer than this hides a dependency that was not recorded (algorithms.md 2.2)."""
 
-_RARE = 0.999
 _CUTS = ("submit_ns", "movement_start_ns", "available_ns", "receive_launched_ns")
 _RESIDUALS = {
     "launch": "launch_latency", "stream": "stream_turnaround", "event": "event_release", "flag": "flag_wait",
@@ -28,8 +30,21 @@ _RESIDUALS = {
 }  # fmt: skip
 
 
-def explain(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
-    """Return table ``tiles`` of `gapscope.schema` for handoffs with a gap that is not negative.
+@dataclass(frozen=True)
+class Explained:
+    """Why the gaps are there.
+
+    Attributes:
+        tiles: Table ``tiles`` of `gapscope.schema`.
+        handoffs: Table ``handoffs`` with its columns about causes.
+    """
+
+    tiles: pl.DataFrame
+    handoffs: pl.DataFrame
+
+
+def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
+    """Return tiles and causes of handoffs; those out of order, or without a gap, have none.
 
     Args:
         graph: The graph.
@@ -37,11 +52,25 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     """
     walked = handoffs.filter((pl.col("gap_ns") >= 0).fill_null(value=False) & (pl.col("order") == "ok"))
     if not walked.height:
-        return pl.DataFrame(schema=dtypes(TILES))
-    steps = walk_handoffs(graph, walked)
+        return Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs)
+    walks = find_walks(graph, walked)
     facts = handoff_facts(graph, walked)
-    steps = steps.join(facts, on="walk", how="left", maintain_order="left")
-    steps = _cut(steps)
+    steps = named(graph, facts, walk_handoffs(graph, walked, walks))
+    about = about_causes(graph, facts, walks, steps)
+    empty = [c for c in about.columns if c != "handoff_id"]
+    joined = handoffs.drop(empty).join(about, on="handoff_id", how="left", maintain_order="left")
+    return Explained(_finish(graph, steps), joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items()))
+
+
+def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return steps, cut where their meaning changes, with ``cause`` and what it was told by.
+
+    Args:
+        graph: The graph.
+        facts: Result of `gapscope.causes.facts.handoff_facts`.
+        steps: ``walk, start_ns, end_ns, what, item, edge, passed``, and what else there is.
+    """
+    steps = _cut(steps.join(facts, on="walk", how="left", maintain_order="left"))
     steps = steps.join(item_facts(graph), on="item", how="left", maintain_order="left")
     side = (
         pl.when(pl.col("item_rank") == pl.col("src_rank"))
@@ -52,8 +81,7 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     )
     steps = with_device_sharing(graph, steps.with_columns(side=side))
     steps = _with_membership(graph, steps)
-    steps = steps.with_columns(cause=_cause(_long_residuals(steps)))
-    return _finish(graph, steps)
+    return steps.with_columns(cause=_cause())
 
 
 def _cut(steps: pl.DataFrame) -> pl.DataFrame:
@@ -78,7 +106,7 @@ def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     if not ops.height:
         nothing = pl.lit(None, dtype=pl.String)
         return steps.with_columns(own_mark=nothing, other_handoff=nothing)
-    named = ops.with_columns(handoff=handoff_name(pl.all())).select("item", "mark", "handoff", "src", "dst")
+    named = ops.with_columns(handoff=handoff_name()).select("item", "mark", "handoff", "src", "dst")
     own = named.select("item", key_text="handoff", own_mark="mark").unique(["item", "key_text"], keep="first")
     other = named.filter(pl.col("mark").is_in(["submit", "receive"])).unique("item", keep="first", maintain_order=True)
     steps = steps.with_columns(pl.col("item").cast(pl.Int64)).join(
@@ -92,29 +120,14 @@ def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(other_handoff=pl.when(pl.col("other_handoff") != pl.col("key_text")).then("other_handoff"))
 
 
-def handoff_name(_: object = None) -> pl.Expr:
-    """Return the key of a handoff as text, from the columns of a key."""
-    pair = pl.format("{}>{}/{}/{}", "src", "dst", "channel", "seq")
-    group = pl.format("{}/{}/{}", "group", "channel", "seq")
-    name = pl.when(pl.col("group").is_null()).then(pair).otherwise(group)
-    return pl.when(pl.col("job").is_null()).then(name).otherwise(pl.format("{}:{}", "job", name))
-
-
-def _long_residuals(steps: pl.DataFrame) -> pl.Expr:
-    """Return which residuals are too long for the price of an edge."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    residual = (pl.col("what") == RESIDUAL) & pl.col("sharer").is_null()
-    usual = length.filter(residual).quantile(_RARE, interpolation="higher").over("edge")
-    waits = pl.col("edge").is_in([TYPES.index("ack")])
-    del usual, steps
-    return residual & (length > UNEXPLAINED_NS) & ~waits.fill_null(value=False)
-
-
-def _cause(too_long: pl.Expr) -> pl.Expr:
+def _cause() -> pl.Expr:
     """Return the cause of each step from what it is of, where, and when."""
     what, at_source, at_destination = pl.col("what"), pl.col("side") == "src", pl.col("side") == "dst"
     on_host = pl.col("is_host")
     edge = pl.col("edge")
+    # Releases of slots are inferred from such residuals in the first place.
+    is_price = (what == RESIDUAL) & (edge != TYPES.index("ack")).fill_null(value=True)
+    too_long = is_price & (pl.col("end_ns") - pl.col("start_ns") > UNEXPLAINED_NS)
     residual = pl.lit("unexplained")
     for number, name in enumerate(TYPES):
         if name in _RESIDUALS:

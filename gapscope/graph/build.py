@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,10 @@ import numpy.typing as npt
 from gapscope.clocks import Alignment
 from gapscope.events import Ends
 from gapscope.graph.context import Context
-from gapscope.graph.edges import Edges, grouped
+from gapscope.graph.edges import LEVEL, Edges, grouped
 from gapscope.graph.families import FAMILIES
 from gapscope.graph.items import NONE, Items, find_items
-from gapscope.graph.kernels import thread_order
+from gapscope.graph.kernels import Arrays, thread_order
 from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -27,6 +28,7 @@ class Graph:
         items: Operations and host items; each has a start node and an end node.
         edges: The edges of the families, grouped by the node that they lead to.
         call: Item that launched each operation; -1: not recorded.
+        call_level: How that is known, numbers of `gapscope.graph.edges.EVIDENCE`.
         before: Node before the start of each host item on its thread; -1: none.
         context: What the families worked with.
     """
@@ -34,15 +36,26 @@ class Graph:
     items: Items
     edges: Edges
     call: npt.NDArray[np.int32]
+    call_level: npt.NDArray[np.int8]
     before: Ints
     context: Context
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """The graph as the compiled loops take it."""
+        items, edges = self.items, self.edges
+        return Arrays(
+            items.start, items.end, items.lane, items.clock, np.array([items.n_ops], np.int64), self.call,
+            self.call_level, self.before, edges.first, edges.source, edges.ready, edges.kind, edges.level,
+        )  # fmt: skip
 
 
 def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
     """Return the graph of a run."""
-    items = find_items(trace, alignment)
+    items = find_items(trace, alignment, ends)
     context = Context(trace, alignment, items, ends)
     edges = grouped([family(context) for family in FAMILIES], 2 * items.n)
     call = items.ops["call"].fill_null(NONE).to_numpy().astype(np.int32)
     before = thread_order(items.start, items.end, items.lane, items.n_ops)
-    return Graph(items, edges, call, before, context)
+    level = items.ops["is_declared"].to_numpy() * LEVEL["declared"]
+    return Graph(items, edges, call, level.astype(np.int8), before, context)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.clocks import Alignment
+from gapscope.events import Ends
 from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -34,7 +35,8 @@ class Items:
     Attributes:
         ops: One row per timed operation, position is number: ``source, process, rank, device, stream, correlation,
             kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``clock``, ``call`` (number of the
-            item that launched it; null: not recorded), ``enqueued_ns`` (start of that call, else its own start).
+            item that launched it; null: unknown), ``is_declared`` (that item is a bracket, not a call), ``enqueued_ns``
+            (start of the call, else its own start).
         hosts: One row per host item, position plus `n_ops` is number: ``source, process, rank, thread, correlation,
             name, family, raw_start_ns, clock``.
         start: Start of each item on the common timebase.
@@ -97,8 +99,12 @@ class Items:
         return frame.join(numbers, on=["source", "process", column], how="left", maintain_order="left")
 
 
-def find_items(trace: Trace, alignment: Alignment) -> Items:
-    """Return operations and host items of all ranked processes that recorded GPU work or marks."""
+def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
+    """Return operations and host items of all ranked processes.
+
+    An operation whose call the tool does not record, and which a bracket is known to enclose, was launched somewhere
+    between the bracket's begin and its own start: that stretch is a host item, an upper bound, and launches it.
+    """
     chosen = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("primary")).select("source", "process")
     calls = trace.scan("calls").select(
         "source", "process", "rank", "thread", "start_ns", "end_ns", "correlation", pl.col("name"), "family"
@@ -113,8 +119,9 @@ def find_items(trace: Trace, alignment: Alignment) -> Items:
             family=pl.lit(None, dtype=calls.collect_schema()["family"]),
         )
     )  # fmt: skip
+    unseen = _unseen_launches(trace, ends, calls.collect_schema())
     hosts = (
-        pl.concat([calls, ranges])
+        pl.concat([calls, ranges, unseen.drop("op_start_ns").lazy()])
         .filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
         .join(chosen.lazy(), on=["source", "process"], how="semi")
         .sort(*_THREAD, "start_ns", -pl.col("end_ns"), maintain_order=True)
@@ -137,6 +144,7 @@ def find_items(trace: Trace, alignment: Alignment) -> Items:
         .unique(_CORRELATION, keep="first", maintain_order=True)
     )
     ops = ops.join(numbers, on=_CORRELATION, how="left").with_columns(enqueued_ns=pl.coalesce("call_ns", "start_ns"))
+    ops = _with_unseen(ops, hosts, unseen)
     # Correlation ids count calls, so they give the order also where a call was not recorded.
     numbered = pl.col("correlation").is_not_null().all().over("source", "process")
     order = pl.when(numbered).then("correlation").otherwise("enqueued_ns")
@@ -154,6 +162,38 @@ def find_items(trace: Trace, alignment: Alignment) -> Items:
     return Items(
         ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), np.concatenate(lanes)
     )
+
+
+def _unseen_launches(trace: Trace, ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
+    """Return host items that stand for calls which are not recorded, with ``op_start_ns`` of what they launched."""
+    if ends is None:
+        return pl.DataFrame(schema={**schema, "op_start_ns": pl.Int64})
+    inside = ends.launched.filter((pl.col("by") == "span") & pl.col("start_ns").is_not_null())
+    brackets = ends.brackets.select(
+        "mark_id", "source", "process", "rank", "thread", "mark", begin="start_ns", until="end_ns"
+    )
+    found = inside.select("mark_id", op_start_ns="start_ns").join(brackets, on="mark_id")
+    # Of nested brackets the innermost says most.
+    found = found.sort("begin").unique(["source", "process", "op_start_ns"], keep="last", maintain_order=True)
+    del trace
+    return found.select(
+        "source", "process", "rank", "thread", start_ns="begin", end_ns=pl.min_horizontal("until", "op_start_ns"),
+        correlation=pl.lit(None, dtype=pl.Int64), name=pl.format("gapscope::{}", "mark").cast(pl.Categorical()),
+        family=pl.lit(None, dtype=schema["family"]), op_start_ns="op_start_ns",
+    ).filter(pl.col("end_ns") >= pl.col("start_ns"))  # fmt: skip
+
+
+def _with_unseen(ops: pl.DataFrame, hosts: pl.DataFrame, unseen: pl.DataFrame) -> pl.DataFrame:
+    """Fill in ``call`` from host items that stand for calls which are not recorded; add ``is_declared``."""
+    place = ["source", "process", "thread", "start_ns", "end_ns", "name"]
+    if not unseen.height:
+        return ops.with_columns(is_declared=pl.lit(value=False))
+    numbers = hosts.with_row_index("unseen").filter(pl.col("family").is_null()).select(*place, "unseen")
+    stands = unseen.join(numbers, on=place).select("source", "process", "unseen", start_ns="op_start_ns")
+    stands = stands.unique(["source", "process", "start_ns"], maintain_order=True)
+    ops = ops.join(stands, on=["source", "process", "start_ns"], how="left", maintain_order="left")
+    declared = pl.col("call").is_null() & pl.col("unseen").is_not_null()
+    return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
 
 
 def _moved(frame: pl.DataFrame, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +22,47 @@ VIA_ACK, VIA_VIOLATION = 1, 2
 LAUNCH, STREAM, THREAD = 0, 1, 2  # numbers of gapscope.graph.edges.TYPES
 STRUCTURAL, RECORDED = 1, 0  # numbers of gapscope.graph.edges.EVIDENCE
 ACK = 6
+LEAST = 5
+
+_MOST_WAYS = 64
+"""Edges into one node that are looked at."""
 
 _LONGEST_STANDSTILL = 100_000
 """Edges at one instant that a walk may pass; more are a circle of records with equal times."""
+
+
+class Arrays(NamedTuple):
+    """The graph as the loops take it.
+
+    Attributes:
+        start: Start of each item.
+        end: End of each item.
+        lane: Lane of each item.
+        clock: Clock of each item.
+        n_ops: Number of operations, one element; further items are of hosts.
+        call: Item that launched each operation, or NONE.
+        call_level: How that is known.
+        before: Result of `thread_order`.
+        first: See `gapscope.graph.edges.Edges`.
+        source: See there.
+        ready: See there.
+        kind: See there.
+        level: See there.
+    """
+
+    start: Ints
+    end: Ints
+    lane: Indices
+    clock: Indices
+    n_ops: Ints
+    call: Indices
+    call_level: Bytes
+    before: Ints
+    first: Ints
+    source: Ints
+    ready: Ints
+    kind: Bytes
+    level: Bytes
 
 
 @nb.njit(cache=True, nogil=True)
@@ -57,46 +97,76 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
 
 
 @nb.njit(cache=True, nogil=True)
-def walk(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop; calls of helpers would box what it carries
-    begin: Ints,
-    finish: Ints,
-    consumer: Ints,
-    start: Ints,
-    end: Ints,
-    lane: Indices,
-    clock: Indices,
-    n_ops: int,
-    call: Indices,
-    before: Ints,
-    first: Ints,
-    source: Ints,
-    ready: Ints,
-    kind: Bytes,
-    level: Bytes,
-    bound: Ints,
-    window: Ints,
-    capacity: int,
+def ways_back(g: Arrays, node: int, bound: Ints, found: Ints) -> tuple[int, bool]:
+    """Write down from where a node may have been held: its own start, its launch, what was before it, its edges.
+
+    An edge that was satisfied only after the node, by more than the clocks can be off, is left out; by less, it counts
+    as satisfied right then.
+
+    Args:
+        g: The graph.
+        node: The node.
+        bound: ``[clock, clock]``: uncertainty of time differences.
+        found: Room for rows of node, ready time, type of edge, evidence; those that hold on equal times come last.
+
+    Returns:
+        Number of rows, and whether an edge was left out.
+    """
+    item = node // 2
+    own, limit, n, is_violated = g.clock[item], g.end[item] if node % 2 == 1 else g.start[item], 0, False
+    if node % 2 == 1:
+        found[0] = (2 * item, g.start[item], NONE, RECORDED)
+        n = 1
+    elif item < g.n_ops[0]:
+        c = g.call[item]
+        if c != NONE and g.start[c] <= limit + bound[own, g.clock[c]]:
+            found[n] = (2 * c + 1, min(g.end[c], limit), LAUNCH, np.int64(g.call_level[item]))
+            n += 1
+        # Operations of one stream may overlap lawfully: the later one then begins within the earlier.
+        if item > 0 and g.lane[item - 1] == g.lane[item] and g.start[item - 1] < limit:
+            found[n] = (2 * item - 1, min(g.end[item - 1], limit), STREAM, STRUCTURAL)
+            n += 1
+    elif g.before[item] != NONE:
+        b = g.before[item]
+        found[0] = (b, g.end[b // 2] if b % 2 == 1 else g.start[b // 2], THREAD, STRUCTURAL)
+        n = 1
+    for j in range(g.first[node], g.first[node + 1]):
+        r = g.ready[j]
+        if r - limit > bound[own, g.clock[g.source[j] // 2]]:
+            is_violated = True
+        elif n < len(found):
+            found[n] = (g.source[j], min(r, limit), np.int64(g.kind[j]), np.int64(g.level[j]))
+            n += 1
+    return n, is_violated
+
+
+@nb.njit(cache=True, nogil=True)
+def time_of(g: Arrays, node: int) -> int:
+    """Return the time of a node."""
+    return int(g.end[node // 2] if node % 2 == 1 else g.start[node // 2])
+
+
+@nb.njit(cache=True, nogil=True)
+def kind_of(g: Arrays, node: int) -> int:
+    """Return what the time before a node is of: a body before an end, a residual or host time before a start."""
+    if node % 2 == 1:
+        return BODY
+    return RESIDUAL if node // 2 < g.n_ops[0] else HOST_GAP
+
+
+@nb.njit(cache=True, nogil=True)
+def walk(  # noqa: C901, PLR0912, PLR0917 - one loop that carries its state
+    g: Arrays, begin: Ints, finish: Ints, consumer: Ints, bounds: Ints, window: Ints, capacity: int
 ) -> tuple[Ints, int]:
     """Walk from each consumer back to its producer's finish; return tiles.
 
     Args:
+        g: The graph.
         begin: Node that each walk begins at: the start of the consumer's first operation, or for work on the host the
             end of what came before on its thread.
         finish: When the producer finished.
         consumer: When the consumer started.
-        start: Start of each item.
-        end: End of each item.
-        lane: Lane of each item.
-        clock: Clock of each item.
-        n_ops: Number of operations; further items are of hosts.
-        call: Item that launched each operation, or NONE.
-        before: Result of `thread_order`.
-        first: See `gapscope.graph.edges.Edges`.
-        source: See there.
-        ready: See there.
-        kind: See there.
-        level: See there.
-        bound: ``[window, clock, clock]``: uncertainty of time differences.
+        bounds: ``[window, clock, clock]``: uncertainty of time differences.
         window: Window of each walk.
         capacity: Tiles that there is room for.
 
@@ -105,86 +175,156 @@ def walk(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop; calls of helpers 
         time, what the chain passed; and how many there are, or -1 if there was no room.
     """
     tiles = np.empty((capacity, 11), np.int64)
+    ways = np.empty((_MOST_WAYS, 4), np.int64)
     n = 0
     for w in range(len(begin)):
-        at = consumer[w]
-        node = begin[w]
-        passed, idle = 0, 0
-        uncertainty = bound[window[w]]
-        if node != NONE and node % 2 == 1 and node // 2 >= n_ops and end[node // 2] < at:
-            if n >= capacity:
-                return tiles, -1
-            low = max(end[node // 2], finish[w])
+        at, node, passed, idle = consumer[w], begin[w], 0, 0
+        bound = bounds[window[w]]
+        if n >= capacity:
+            return tiles, -1
+        if node != NONE and time_of(g, node) < at:  # work on the host begins in the middle of host time
+            low = max(time_of(g, node), finish[w])
             tiles[n] = (w, low, at, HOST_GAP, node // 2, THREAD, STRUCTURAL, node, NONE, 0, passed)
-            n += 1
-            at = low
+            n, at = n + 1, low
         while at > finish[w]:
             if n >= capacity:
                 return tiles, -1
             idle += 1
-            if node == NONE or idle > _LONGEST_STANDSTILL:
-                tiles[n] = (w, finish[w], at, UNKNOWN, NONE, NONE, 5, NONE, NONE, 0, passed)
+            count = 0
+            if node != NONE and idle <= _LONGEST_STANDSTILL:
+                count, is_violated = ways_back(g, node, bound, ways)
+                passed |= VIA_VIOLATION if is_violated else 0
+            if count == 0:
+                item = NONE if node == NONE else node // 2
+                tiles[n] = (w, finish[w], at, UNKNOWN, item, NONE, LEAST, NONE, NONE, 0, passed)
                 n += 1
                 break
-            item = node // 2
-            own = clock[item]
-            best, best_ready, best_kind, best_level = NONE, np.int64(-(2**62)), NONE, 5
-            second, second_ready = NONE, np.int64(-(2**62))
-            is_end = node % 2 == 1
-            limit = end[item] if is_end else start[item]
-            what = RESIDUAL
-            # Candidates that every item has at most one of.
-            for candidate in range(3):
-                other, r, k, e = NONE, np.int64(0), NONE, 0
-                if is_end:
-                    if candidate == 0:
-                        other, r, k, e = 2 * item, start[item], NONE, RECORDED
-                elif item < n_ops:
-                    if candidate == 0 and call[item] != NONE:
-                        c = call[item]
-                        if start[c] <= start[item] + uncertainty[own, clock[c]]:
-                            other, r, k, e = 2 * c + 1, min(end[c], start[item]), LAUNCH, RECORDED
-                    elif candidate == 1 and item > 0 and lane[item - 1] == lane[item] and start[item - 1] < start[item]:
-                        # Operations of one stream may overlap lawfully: the later one then begins within the earlier.
-                        other, r, k, e = 2 * (item - 1) + 1, min(end[item - 1], start[item]), STREAM, STRUCTURAL
-                elif candidate == 0 and before[item] != NONE:
-                    other, k, e = before[item], THREAD, STRUCTURAL
-                    r = end[other // 2] if other % 2 == 1 else start[other // 2]
-                if other != NONE:
-                    if r > best_ready:
-                        second, second_ready = best, best_ready
-                        best, best_ready, best_kind, best_level = other, r, k, e
-                    elif r > second_ready:
-                        second, second_ready = other, r
-            for j in range(first[node], first[node + 1]):
-                r = ready[j]
-                if r > limit:
-                    if r - limit > uncertainty[own, clock[source[j] // 2]]:
-                        passed |= VIA_VIOLATION
-                        continue
-                    r = limit
-                if r > best_ready or (r == best_ready and not is_end):
-                    second, second_ready = best, best_ready
-                    best, best_ready, best_kind, best_level = source[j], r, kind[j], level[j]
-                elif r > second_ready:
-                    second, second_ready = source[j], r
-            if is_end:
-                what = BODY
-            elif item >= n_ops:
-                what = HOST_GAP
-            if best == NONE:
-                tiles[n] = (w, finish[w], at, UNKNOWN, item, NONE, 5, NONE, NONE, 0, passed)
-                n += 1
-                break
-            low = min(max(best_ready, finish[w]), at)
-            close = NONE
-            if second != NONE and best_ready - second_ready <= uncertainty[clock[best // 2], clock[second // 2]]:
-                close = second
+            best, second = 0, NONE
+            for k in range(1, count):
+                # On equal times the later row holds: an edge rather than the launch or the order on the stream.
+                if ways[k, 1] > ways[best, 1] or (ways[k, 1] == ways[best, 1] and node % 2 == 0):
+                    best, second = k, best
+                elif second == NONE or ways[k, 1] > ways[second, 1]:
+                    second = k
+            low = min(max(ways[best, 1], finish[w]), at)
+            close, close_ns = NONE, np.int64(0)
+            if second != NONE:
+                one, two = ways[best, 0] // 2, ways[second, 0] // 2
+                if ways[best, 1] - ways[second, 1] <= bound[g.clock[one], g.clock[two]]:
+                    close, close_ns = ways[second, 0], ways[second, 1]
             if low < at:
-                tiles[n] = (w, low, at, what, item, best_kind, best_level, best, close, second_ready, passed)
-                n += 1
-                at, idle = low, 0
-            if best_kind == ACK:
+                way = ways[best]
+                tiles[n] = (w, low, at, kind_of(g, node), node // 2, way[2], way[3], way[0], close, close_ns, passed)
+                n, at, idle = n + 1, low, 0
+            if ways[best, 2] == ACK:
                 passed |= VIA_ACK
-            node = best
+            node = ways[best, 0]
     return tiles, n
+
+
+@nb.njit(cache=True, nogil=True)
+def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its state
+    g: Arrays,
+    begin: Ints,
+    finish: Ints,
+    consumer: Ints,
+    bounds: Ints,
+    window: Ints,
+    removed_first: Ints,
+    removed_node: Ints,
+    removed_ns: Ints,
+    capacity: int,
+) -> tuple[Ints, Ints, int]:
+    """Let parts of each gap vanish, and return when the consumer would have started, and what would hold it then.
+
+    Waits are elastic: what waited moves with what it waited for. Residuals stay as they were measured, whichever edge
+    binds. Everything up to the producer's finish stays where it is.
+
+    Args:
+        g: The graph.
+        begin: See `walk`.
+        finish: See `walk`.
+        consumer: See `walk`.
+        bounds: See `walk`.
+        window: See `walk`.
+        removed_first: ``removed_first[w]`` to ``removed_first[w + 1]`` are the parts that vanish from walk w.
+        removed_node: Node before which each part lies (see `kind_of`).
+        removed_ns: How long each is.
+        capacity: Steps that there is room for.
+
+    Returns:
+        The new start of each consumer; the new chains as rows of walk, start, end (both as recorded), kind, item, edge,
+        length now; and how many rows there are, or -1 if there was no room.
+    """
+    nodes = 2 * len(g.start)
+    # Twice the number of the walk where a node is being looked at, plus one where its new time is known.
+    stamp, value = np.full(nodes, NONE, np.int32), np.empty(nodes, np.int64)
+    gone = np.zeros(nodes, np.int64)
+    ways = np.empty((_MOST_WAYS, 4), np.int64)
+    stack = np.empty(1024, np.int64)
+    starts, chains, n = np.empty(len(begin), np.int64), np.empty((capacity, 7), np.int64), 0
+    for w in range(len(begin)):
+        bound, limit = bounds[window[w]], finish[w]
+        for j in range(removed_first[w], removed_first[w + 1]):
+            gone[removed_node[j]] += removed_ns[j]
+        depth = 0
+        if begin[w] != NONE:
+            stack[0], depth = begin[w], 1
+        while depth > 0:
+            node = stack[depth - 1]
+            if stamp[node] == 2 * w + 1:
+                depth -= 1
+                continue
+            stamp[node] = 2 * w
+            t = time_of(g, node)
+            count, _ = ways_back(g, node, bound, ways)
+            if t <= limit or count == 0:
+                stamp[node], value[node] = 2 * w + 1, t
+                depth -= 1
+                continue
+            if depth + count >= len(stack):
+                stack = np.concatenate((stack, np.empty(len(stack), np.int64)))
+            is_open = False
+            held, now = np.int64(-(2**62)), np.int64(-(2**62))
+            for k in range(count):
+                other = ways[k, 0]
+                if stamp[other] == 2 * w + 1:
+                    held = max(held, ways[k, 1])
+                    now = max(now, value[other] + ways[k, 1] - time_of(g, other))
+                elif stamp[other] != 2 * w:
+                    stack[depth] = other
+                    depth += 1
+                    is_open = True
+            if is_open:
+                continue
+            stamp[node] = 2 * w + 1
+            value[node] = now + (t - held) - gone[node] if held > -(2**61) else t
+            depth -= 1
+        starts[w] = consumer[w]
+        node = begin[w]
+        if node != NONE:
+            starts[w] = value[node] + consumer[w] - time_of(g, node)
+        idle = 0
+        while node != NONE and time_of(g, node) > limit and idle < _LONGEST_STANDSTILL:
+            idle += 1
+            count, _ = ways_back(g, node, bound, ways)
+            best, latest, held = NONE, np.int64(-(2**62)), np.int64(-(2**62))
+            for k in range(count):
+                if stamp[ways[k, 0]] == 2 * w + 1:
+                    r = value[ways[k, 0]] + ways[k, 1] - time_of(g, ways[k, 0])
+                    held = max(held, ways[k, 1])
+                    if r > latest or (r == latest and node % 2 == 0):
+                        best, latest = k, r
+            if best == NONE:
+                break
+            if n >= capacity:
+                return starts, chains, -1
+            low = max(held, limit)
+            length = time_of(g, node) - low - gone[node]
+            if length > 0:
+                chains[n] = (w, low, time_of(g, node), kind_of(g, node), node // 2, ways[best, 2], length)
+                n += 1
+            node = ways[best, 0]
+        for j in range(removed_first[w], removed_first[w + 1]):
+            gone[removed_node[j]] = 0
+    return starts, chains, n

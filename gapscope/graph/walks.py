@@ -5,14 +5,19 @@ The steps of a walk are half-open, contiguous and disjoint, and sum to the gap e
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.clocks.closure import FINITE
 from gapscope.clocks.solve import uncertainty
 from gapscope.events.pairing import KEY
 from gapscope.graph.build import Graph
-from gapscope.graph.kernels import NONE, walk
+from gapscope.graph.kernels import NONE, replay, walk
+
+Ints = npt.NDArray[np.int64]
 
 STEP = {
     "walk": pl.Int64,
@@ -32,30 +37,59 @@ walk went on, how that is known, the node it went on to, a second node that the 
 that was ready, and what the walk had passed (an acknowledgment, an edge that contradicts the times)."""
 
 
-def walk_handoffs(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
+REPLAYED = dict.fromkeys(("walk", "start_ns", "end_ns", "what", "item", "edge", "length_ns"), pl.Int64)
+
+
+@dataclass(frozen=True)
+class Walks:
+    """Where walks begin and end.
+
+    Attributes:
+        begin: Node that each begins at; -1: unknown.
+        finish: When the producer finished.
+        consumer: When the consumer started.
+        bounds: ``[window, clock, clock]``: uncertainty of time differences.
+        window: Window of each walk.
+    """
+
+    begin: Ints
+    finish: Ints
+    consumer: Ints
+    bounds: Ints
+    window: Ints
+
+
+def find_walks(graph: Graph, handoffs: pl.DataFrame) -> Walks:
+    """Return where the walks of handoffs begin and end; position is number.
+
+    Args:
+        graph: The graph.
+        handoffs: Rows of table ``handoffs`` with a gap that is not negative.
+    """
+    finish, consumer = (handoffs[c].to_numpy().astype(np.int64) for c in ("producer_finish_ns", "consumer_start_ns"))
+    solution = graph.context.alignment.solution
+    window = np.clip(np.searchsorted(solution.edges, consumer, side="right") - 1, 0, len(solution.edges) - 2)
+    used, position = np.unique(window, return_inverse=True)
+    begin = _first_nodes(graph, handoffs)
+    return Walks(begin, finish, consumer, _bounds(graph, used), position.astype(np.int64))
+
+
+def walk_handoffs(graph: Graph, handoffs: pl.DataFrame, walks: Walks) -> pl.DataFrame:
     """Return the steps of all walks, latest first within each.
 
     Args:
         graph: The graph.
         handoffs: Rows of table ``handoffs`` with a gap that is not negative; position is the number of the walk.
+        walks: Where they begin and end.
 
     Returns:
         Columns `STEP`; ``edge`` is null where there was none, ``item`` where nothing is known.
     """
-    begin = _first_nodes(graph, handoffs)
-    finish, consumer = (handoffs[c].to_numpy().astype(np.int64) for c in ("producer_finish_ns", "consumer_start_ns"))
-    solution = graph.context.alignment.solution
-    window = np.clip(np.searchsorted(solution.edges, consumer, side="right") - 1, 0, len(solution.edges) - 2)
-    used, position = np.unique(window, return_inverse=True)
-    bounds = _bounds(graph, used)
-    arrays, edges = graph.items, graph.edges
-    capacity = max(64 * len(begin), 4096)
+    capacity = max(64 * len(walks.begin), 4096)
     while True:
         rows, count = walk(
-            begin, finish, consumer, arrays.start, arrays.end, arrays.lane, arrays.clock, arrays.n_ops, graph.call,
-            graph.before, edges.first, edges.source, edges.ready, edges.kind, edges.level, bounds,
-            position.astype(np.int64), capacity,
-        )  # fmt: skip
+            graph.arrays, walks.begin, walks.finish, walks.consumer, walks.bounds, walks.window, capacity
+        )
         if count >= 0:
             break
         capacity *= 4
@@ -67,9 +101,33 @@ def walk_handoffs(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     return steps
 
 
-def _bounds(
-    graph: Graph, windows: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> np.ndarray[tuple[int, int, int], np.dtype[np.int64]]:
+def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[Ints, pl.DataFrame]:
+    """Let parts of gaps vanish; return when consumers would have started, and the chains that would hold them then.
+
+    Args:
+        graph: The graph.
+        walks: Where the walks begin and end.
+        removed: ``walk, node, duration_ns``: the parts.
+
+    Returns:
+        The starts, and ``walk, start_ns, end_ns`` (as recorded), ``what, item, edge, length_ns`` (what is left).
+    """
+    removed = removed.sort("walk", maintain_order=True)
+    counts = np.bincount(removed["walk"].to_numpy(), minlength=len(walks.begin))
+    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    node, length = (removed[c].to_numpy().astype(np.int64) for c in ("node", "duration_ns"))
+    capacity = max(64 * len(walks.begin), 4096)
+    while True:
+        starts, rows, count = replay(
+            graph.arrays, walks.begin, walks.finish, walks.consumer, walks.bounds, walks.window, first, node, length,
+            capacity,
+        )  # fmt: skip
+        if count >= 0:
+            return starts, pl.DataFrame(rows[:count], schema=REPLAYED)
+        capacity *= 4
+
+
+def _bounds(graph: Graph, windows: Ints) -> Ints:
     """Return ``[window, clock, clock]``: the uncertainty of time differences; 2^60 where none is known."""
     n = graph.context.alignment.domains.n
     one, two = np.meshgrid(np.arange(n), np.arange(n), indexing="ij")
@@ -79,7 +137,7 @@ def _bounds(
     return np.minimum(stacked, FINITE)
 
 
-def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
     """Return the node that each walk begins at."""
     items = graph.items
     starts = items.ops.select(dst_rank=pl.col("rank").cast(pl.Int64)).with_columns(

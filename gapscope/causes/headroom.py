@@ -1,0 +1,89 @@
+"""The other half of the answer: what it would bring if the dominant cause alone had vanished, and what would hold then.
+
+The handoff's own part of the graph is replayed with that cause's tiles at zero; waits are elastic and residuals stay as
+measured. A cause with a large tile and little headroom is not where to work.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.causes.names import CAUSE
+from gapscope.graph import Graph, replay_without
+from gapscope.graph.kernels import BODY
+from gapscope.graph.walks import STEP, Walks
+
+_NO_WORK = ("unexplained", "unaligned")
+
+
+def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per walked handoff.
+
+    Args:
+        graph: The graph.
+        facts: Result of `gapscope.causes.facts.handoff_facts`.
+        walks: Where the walks begin and end.
+        steps: Result of `gapscope.causes.tiles.named`.
+
+    Returns:
+        ``handoff_id, dominant_cause, dominant_ns, removable_ns, next_cause, consumer_bound, slack_ns``.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = steps.group_by("walk", "cause").agg(total=length.sum())
+    dominant = (
+        sums.sort("total", pl.col("cause").cast(pl.String), descending=[True, False])
+        .unique("walk", keep="first", maintain_order=True)
+        .rename({"cause": "dominant_cause", "total": "dominant_ns"})
+    )
+    marked = steps.join(dominant, on="walk", maintain_order="left")
+    removed = marked.filter((pl.col("cause") == pl.col("dominant_cause")) & pl.col("item").is_not_null()).select(
+        "walk",
+        node=pl.col("item") * 2 + pl.when(pl.col("what") == BODY).then(1).otherwise(0),
+        duration_ns=length,
+    )
+    starts, chains = replay_without(graph, walks, _on_nodes(walks, removed))
+    after = _next_causes(graph, facts, chains, dominant)
+    bound = steps.group_by("walk").agg(
+        consumer_bound=(pl.col("item_rank") != pl.col("src_rank")).all() & pl.col("item_rank").is_not_null().all(),
+        ready_ns=pl.col("start_ns").sort_by("end_ns").last(),
+    )
+    return (
+        facts.select("walk", "handoff_id", "consumer_start_ns", "available_ns")
+        .join(dominant, on="walk", how="left")
+        .join(after, on="walk", how="left")
+        .join(bound, on="walk", how="left")
+        .sort("walk")
+        .with_columns(removable_ns=pl.col("consumer_start_ns") - pl.Series(starts))
+        .with_columns(
+            slack_ns=pl.when(pl.col("consumer_bound") & (pl.col("ready_ns") >= pl.col("available_ns"))).then(
+                pl.col("ready_ns") - pl.col("available_ns")
+            )
+        )
+        .select(
+            "handoff_id", "dominant_cause", "dominant_ns", "removable_ns", "next_cause", "consumer_bound", "slack_ns"
+        )
+    )
+
+
+def _on_nodes(walks: Walks, removed: pl.DataFrame) -> pl.DataFrame:
+    """Return the parts that vanish, without those that no node carries."""
+    del walks
+    return removed.filter(pl.col("duration_ns") > 0)
+
+
+def _next_causes(graph: Graph, facts: pl.DataFrame, chains: pl.DataFrame, dominant: pl.DataFrame) -> pl.DataFrame:
+    """Return ``walk, next_cause``: the cause with the most time on the chain that would hold the gap then."""
+    from gapscope.causes.tiles import named  # noqa: PLC0415 - naming and headroom need each other
+
+    missing = [pl.lit(None, dtype=t).alias(n) for n, t in STEP.items() if n not in chains.columns and n != "passed"]
+    steps = named(graph, facts, chains.with_columns(*missing, passed=pl.lit(0, dtype=pl.Int64)))
+    left = steps.join(dominant.select("walk", "dominant_cause"), on="walk")
+    left = left.filter(pl.col("cause") != pl.col("dominant_cause"))
+    part = pl.min_horizontal("length_ns", pl.col("end_ns") - pl.col("start_ns"))
+    return (
+        left.group_by("walk", "cause")
+        .agg(total=part.sum())
+        .sort("total", pl.col("cause").cast(pl.String), descending=[True, False])
+        .unique("walk", keep="first", maintain_order=True)
+        .select("walk", next_cause=pl.col("cause").cast(CAUSE))
+    )
