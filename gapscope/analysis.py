@@ -12,16 +12,21 @@ from typing import Any
 
 import polars as pl
 
+from gapscope.causes import explain
 from gapscope.clocks import Alignment, AlignOptions, align
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
 from gapscope.findings import Finding, findings_to_json, plural, sort_findings
+from gapscope.graph import build_graph
 from gapscope.handoffs import build_handoffs
 from gapscope.load import LoadOptions, load
 from gapscope.readers.base import Progress, no_progress
-from gapscope.schema import SCHEMA_VERSION
+from gapscope.schema import SCHEMA_VERSION, TILES, dtypes
 from gapscope.summary import summarize
 from gapscope.trace import Trace
+
+OUTPUTS = ("handoffs.parquet", "tiles.parquet", "alignment.parquet", "findings.json", "summary.json")
+"""Files that an analysis is written to."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Analysis:
     Attributes:
         trace: The recordings.
         handoffs: Table ``handoffs`` of `gapscope.schema`, one row per handoff.
+        tiles: Table ``tiles``: what held each gap, nanosecond by nanosecond.
         alignment: Table ``alignment``: where each clock stands, against the reference and, where times of handoffs
             span other pairs of clocks, against each other.
         findings: What is missing, weak or odd, and what to do about it.
@@ -40,6 +46,7 @@ class Analysis:
 
     trace: Trace
     handoffs: pl.DataFrame
+    tiles: pl.DataFrame
     alignment: pl.DataFrame
     findings: list[Finding]
     selection: dict[str, Any] = field(default_factory=lambda: {"steps": None, "ranks": None, "warmup": 1})
@@ -48,10 +55,11 @@ class Analysis:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Every number that the text report prints, as in ``summary.json``."""
-        return summarize(self.trace, self.alignment, self.handoffs, self.findings, self.selection)
+        tables = {"alignment": self.alignment, "handoffs": self.handoffs, "tiles": self.tiles}
+        return summarize(self.trace, tables, self.findings, self.selection)
 
     def write(self, directory: str | PathLike[str]) -> list[Path]:
-        """Write ``handoffs.parquet``, ``alignment.parquet``, ``findings.json`` and ``summary.json``.
+        """Write ``handoffs``, ``tiles`` and ``alignment`` as Parquet, ``findings`` and ``summary`` as JSON.
 
         Returns:
             The files written. Each carries ``schema_version`` (Parquet: in the file's metadata).
@@ -64,6 +72,7 @@ class Analysis:
         try:
             out.mkdir(parents=True, exist_ok=True)
             self.handoffs.write_parquet(out / "handoffs.parquet", metadata=version)
+            self.tiles.write_parquet(out / "tiles.parquet", metadata=version)
             self.alignment.write_parquet(out / "alignment.parquet", metadata=version)
             (out / "findings.json").write_text(findings_to_json(self.findings, SCHEMA_VERSION))
             (out / "summary.json").write_text(json.dumps(self.summary, indent=1) + "\n")
@@ -71,7 +80,7 @@ class Analysis:
             raise UsageError(
                 f"{out}: cannot be written to ({error.strerror or error}). Name another folder."
             ) from error
-        return [out / name for name in ("handoffs.parquet", "alignment.parquet", "findings.json", "summary.json")]
+        return [out / name for name in OUTPUTS]
 
     def __repr__(self) -> str:
         counts = self.summary["handoffs"]
@@ -118,13 +127,17 @@ def analyze(
     ends = find_ends(trace)
     alignment = align(trace, ends, clocks)
     built = build_handoffs(trace, ends, alignment, warmup)
-    handoffs = _selected(built.table, steps, ranks)
+    progress("causes", 1.0)
+    handoffs, tiles = _selected(built.table, steps, ranks), pl.DataFrame(schema=dtypes(TILES))
+    if handoffs.height:
+        explained = explain(build_graph(trace, alignment, ends), handoffs)
+        handoffs, tiles = explained.handoffs, explained.tiles
     notes = [*trace.findings, *alignment.findings, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
     selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
     table = alignment.with_spans(built.spans)
-    return Analysis(trace, handoffs, table, sort_findings(notes), selection, alignment)
+    return Analysis(trace, handoffs, tiles, table, sort_findings(notes), selection, alignment)
 
 
 def _selected(

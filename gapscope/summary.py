@@ -5,11 +5,12 @@ Percentiles interpolate linearly between neighbors, as numpy's do, and are round
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
+from gapscope.causes.summary import summarize_causes
 from gapscope.findings import Finding
 from gapscope.handoffs.steady import start_up_rule
 from gapscope.phases import PHASES, UNPOSTED, with_phases
@@ -24,8 +25,7 @@ COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order")
 
 def summarize(
     trace: Trace,
-    alignment: pl.DataFrame,
-    handoffs: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
     findings: Sequence[Finding],
     selection: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -33,11 +33,11 @@ def summarize(
 
     Args:
         trace: The recordings.
-        alignment: Table ``alignment``.
-        handoffs: Table ``handoffs``.
+        tables: Tables ``alignment``, ``handoffs`` and ``tiles``.
         findings: All findings.
         selection: What the user chose: ``steps``, ``ranks``, ``warmup``.
     """
+    alignment, handoffs, tiles = (tables[name] for name in ("alignment", "handoffs", "tiles"))
     selection = selection or {"steps": None, "ranks": None, "warmup": 1}
     status = handoffs.group_by("status").len()
     by_status = dict(zip(status["status"].cast(pl.String), status["len"], strict=True))
@@ -57,6 +57,7 @@ def summarize(
         "selection": selection,
         "start_up_rule": start_up_rule(selection["warmup"]),
         "edges": _edges(handoffs),
+        "causes": summarize_causes(handoffs, tiles),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from gapscope import __version__
 from gapscope.cli.align import align_command
 from gapscope.cli.analyze import analyze_command
+from gapscope.cli.explain import explain_command
 from gapscope.errors import GapscopeError, InputError
 
 EXIT_USAGE = 2
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("analyze")(analyze_command)
+app.command("explain")(explain_command)
 app.command("align")(align_command)
 
 

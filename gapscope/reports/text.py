@@ -11,12 +11,15 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gapscope.causes.names import CAUSES
 from gapscope.findings import Finding, plural
 from gapscope.phases import UNPOSTED
 from gapscope.reports.units import duration, signed, size
 
 _MOST_PHASE_TABLES = 8
 _MOST_CLOCKS = 16
+_FEW_WORST = 3
+_LEAST_SHARE = 0.005
 _QUANTILES = ("p50", "p90", "p99", "max")
 _PHASE_WORDS = {
     "submission": "produced, not yet submitted",
@@ -43,6 +46,10 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         for edge in [e for e in summary["edges"] if e["gap"]["n"]][:_MOST_PHASE_TABLES]:
             parts += [Text(""), _phases(edge)]
         parts += [_left_out(summary)]
+        for edge in summary["causes"]["edges"][:_MOST_PHASE_TABLES]:
+            parts += [Text(""), _causes(edge)]
+        if summary["causes"]["worst"]:
+            parts += [Text(""), *_worst(summary["causes"]["worst"][: None if verbose else _FEW_WORST])]
     if findings:
         parts += [Text(""), _findings(findings, verbose)]
     return Group(*parts)
@@ -84,7 +91,7 @@ def _headline(summary: dict[str, Any]) -> Text:
 
 
 def _recordings(summary: dict[str, Any]) -> Table:
-    table = _table("rank", "recorded by", "file", ">window", ">GPU ops", ">marks")
+    table = plain_table("rank", "recorded by", "file", ">window", ">GPU ops", ">marks")
     for r in summary["recordings"]:
         tool = f"{r['tool']} {r['version'] or ''}".strip()
         name = (
@@ -113,14 +120,14 @@ def render_clocks(clocks: dict[str, Any], verbose: bool = False) -> RenderableTy
         parts.append(Text("Clock: one recording, one host clock.", style="dim"))
     else:
         shown = hosts if verbose else hosts[:_MOST_CLOCKS]
-        table = _table("clock", ">offset", ">lies between", ">drift", "quality", "from")
+        table = plain_table("clock", ">offset", ">lies between", ">drift", "quality", "from")
         for entry in shown:
             table.add_row(*_clock_row(entry, hosts))
         parts.append(table)
         if len(shown) < len(hosts):
             parts.append(Text(f"{len(hosts) - len(shown)} more clocks with -v", style="dim"))
     if devices and verbose:
-        table = _table("device clock, against its host", ">offset", ">lies between", ">drift", "quality", "from")
+        table = plain_table("device clock, against its host", ">offset", ">lies between", ">drift", "quality", "from")
         for entry in devices:
             table.add_row(*_clock_row(entry, devices))
         parts += [Text(""), table]
@@ -178,7 +185,7 @@ def _end(rank: int) -> str:
 
 
 def _edges(summary: dict[str, Any]) -> Table:
-    table = _table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES))
+    table = plain_table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES))
     for edge in summary["edges"]:
         gap = edge["gap"]
         floor = edge["gap_uncertainty_ns"] or 0
@@ -193,7 +200,7 @@ def _edges(summary: dict[str, Any]) -> Table:
 
 
 def _phases(edge: dict[str, Any]) -> Table:
-    table = _table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES))
+    table = plain_table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES))
     for phase, words in _PHASE_WORDS.items():
         spread = edge["phases"][phase]
         floor = edge[f"{'movement' if phase == UNPOSTED else phase}_uncertainty_ns"] or 0
@@ -205,6 +212,47 @@ def _phases(edge: dict[str, Any]) -> Table:
             *(duration(spread.get(f"{q}_ns"), floor) for q in _QUANTILES),
         )
     return table
+
+
+def _causes(edge: dict[str, Any]) -> Table:
+    """Return what held the handoffs of one edge."""
+    name = f"held by {_edge_name(edge)}"
+    table = plain_table(name, ">share of gap", ">per handoff", ">longest in", ">without it", "")
+    for row in edge["causes"]:
+        share = row["handoff_ns"] / edge["gap_ns"] if edge["gap_ns"] else 0.0
+        if share < _LEAST_SHARE:
+            continue
+        sooner = f"{duration(row['removable_p50_ns'])} sooner" if row["dominant"] else ""
+        table.add_row(
+            row["cause"] + ("" if row["rank"] is None else f" @ rank {row['rank']}"),
+            f"{share:.0%}",
+            duration(round(row["handoff_ns"] / edge["handoffs"])),
+            f"{row['dominant']:,} of {edge['handoffs']:,}" if row["dominant"] else "",
+            sooner,
+            Text(CAUSES[row["cause"]], style="dim"),
+        )
+    return table
+
+
+def _worst(worst: Sequence[dict[str, Any]]) -> list[RenderableType]:
+    """Return the longest gaps as chains, from the consumer back."""
+    lines: list[RenderableType] = [Text("longest gaps, from the consumer back", style="bold")]
+    for handoff in worst:
+        line = Text(f"{handoff['handoff_id']}  {duration(handoff['gap_ns'])}: ")
+        links = [link for link in handoff["chain"] if link["duration_ns"] >= handoff["gap_ns"] * _LEAST_SHARE]
+        line.append(" ← ".join(_link(link) for link in links))
+        if handoff["removable_ns"] is not None and handoff["next_cause"]:
+            held = f". Without {handoff['dominant_cause']} {duration(handoff['removable_ns'])} sooner"
+            line.append(f"{held}, then {handoff['next_cause']} holds.", style="dim")
+        lines.append(line)
+    return lines
+
+
+def _link(link: dict[str, Any]) -> str:
+    """Return one link of a chain in words."""
+    where = "" if link["rank"] is None else f" @ rank {link['rank']}"
+    what = f" ({link['detail'] or link['op']})" if link["op"] else ""
+    return f"{link['cause']}{where} {duration(link['duration_ns'])}{what}"
 
 
 def _left_out(summary: dict[str, Any]) -> Text:
@@ -253,7 +301,7 @@ def _findings(findings: Sequence[Finding], verbose: bool) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
     """Return an empty table; a ``>`` before a column's name sets it to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:

@@ -1,0 +1,103 @@
+"""Causes over many handoffs: sums that are never mixed, and the worst handoffs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
+"""Which handoffs the sums are over, as for percentiles."""
+
+EDGE = ["kind", "group", "src_rank", "dst_rank", "channel", "direction"]
+WORST = 10
+
+
+def summarize_causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> dict[str, Any]:
+    """Return what held the counted handoffs.
+
+    Handoff time and wall time are two totals and must not be mixed: handoffs that wait at the same time add up in the
+    first and count once in the second. Neither is a share of latency.
+
+    Args:
+        handoffs: Table ``handoffs``.
+        tiles: Table ``tiles``.
+
+    Returns:
+        ``edges``: per edge ``handoffs``, ``gap_ns`` (their sum) and ``causes``, longest first: ``cause, rank``,
+        ``handoff_ns`` (sum over handoffs), ``wall_ns`` (union over time), ``handoffs`` (in how many), ``dominant`` (of
+        how many it is the longest), ``removable_p50_ns`` (median over those). ``evidence``: share of handoff time per
+        level. ``worst``: the handoffs with the longest gaps.
+    """
+    counted = handoffs.filter(COUNTED)
+    of_counted = tiles.join(counted.select("handoff_id", *EDGE), on="handoff_id", suffix="_edge")
+    edges = []
+    for key, rows in counted.group_by(EDGE, maintain_order=True):
+        mine = of_counted.join(rows.select("handoff_id"), on="handoff_id", how="semi")
+        edges.append(
+            {
+                **dict(zip(EDGE, key, strict=True)),
+                "handoffs": rows.height,
+                "gap_ns": rows["gap_ns"].sum(),
+                "causes": _causes(rows, mine),
+            }
+        )
+    total = of_counted["duration_ns"].sum()
+    levels = of_counted.group_by("evidence").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
+    worst = counted.sort("gap_ns", "handoff_id", descending=[True, False]).head(WORST)
+    return {
+        "edges": sorted(edges, key=lambda e: -e["gap_ns"]),
+        "evidence": {name: ns / total for name, ns in levels.iter_rows()} if total else {},
+        "worst": [
+            {
+                "handoff_id": row["handoff_id"],
+                "gap_ns": row["gap_ns"],
+                "dominant_cause": row["dominant_cause"],
+                "dominant_ns": row["dominant_ns"],
+                "removable_ns": row["removable_ns"],
+                "next_cause": row["next_cause"],
+                "chain": chain(of_counted.filter(pl.col("handoff_id") == row["handoff_id"])),
+            }
+            for row in worst.iter_rows(named=True)
+        ],
+    }
+
+
+def _causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return the causes of one edge."""
+    dominant = handoffs.group_by(cause="dominant_cause").agg(
+        dominant=pl.len(), removable_p50_ns=pl.col("removable_ns").median().round().cast(pl.Int64)
+    )
+    sums = tiles.group_by("cause", "rank").agg(
+        handoff_ns=pl.col("duration_ns").sum(), handoffs=pl.col("handoff_id").n_unique(), wall_ns=_union()
+    )
+    sums = sums.join(dominant, on="cause", how="left").with_columns(pl.col("dominant").fill_null(0))
+    return sums.sort("handoff_ns", "cause", descending=[True, False]).to_dicts()
+
+
+def _union() -> pl.Expr:
+    """Return the length of the union of tiles."""
+    start, end = pl.col("start_ns").sort_by("start_ns"), pl.col("end_ns").sort_by("start_ns")
+    reached = end.cum_max().shift(fill_value=0)
+    return pl.max_horizontal(end - pl.max_horizontal(start, reached), pl.lit(0)).sum()
+
+
+def chain(tiles: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return the tiles of one handoff from the consumer back, neighbors of one cause and rank as one link.
+
+    Each has ``cause, rank, lane, duration_ns, op`` (the longest part's), ``detail``, ``evidence`` (the weakest).
+    """
+    order = ("recorded", "structural", "declared", "inferred", "assumed", "unknown")
+    weak = pl.col("evidence").replace_strict({e: n for n, e in enumerate(order)}, return_dtype=pl.Int8)
+    rows = tiles.sort("start_ns", descending=True).with_columns(_run=pl.struct("cause", "rank").rle_id())
+    longest = pl.col("duration_ns").arg_max()
+    links = rows.group_by("_run", maintain_order=True).agg(
+        pl.col("cause", "rank").first(),
+        pl.col("lane").get(longest),
+        pl.col("duration_ns").sum(),
+        pl.col("op").get(longest),
+        pl.col("detail").get(longest),
+        pl.col("evidence").sort_by(weak).last(),
+        pl.len().alias("parts"),
+    )
+    return links.drop("_run").to_dicts()
