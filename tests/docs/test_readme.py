@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from gapscope.analysis import OUTPUTS
 from gapscope.cli import app, main
 
 REPOSITORY = Path(__file__).parents[2]
@@ -89,7 +90,7 @@ def test_gapscope_commands_run(run_folder, gapscope_command):
         gapscope_command(command)
         if folder := re.search(r"--out (\S+)", command):
             written = sorted(path.name for path in (run_folder / folder[1]).iterdir())
-            assert written == ["alignment.parquet", "findings.json", "handoffs.parquet", "summary.json"]
+            assert written == sorted(OUTPUTS)
 
 
 def test_two_commands_do_everything():
