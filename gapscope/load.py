@@ -246,7 +246,18 @@ def assemble(
     findings += notes
     marks = marks.drop("rank").join(processes.select("source", "process", "rank"), on=["source", "process"], how="left")
     marks = marks.select(list(MARKS)).sort("source", "process", "start_ns", "end_ns", "text", nulls_last=True)
-    return Trace(_sources(files, processes), processes, marks, findings, tuple(files))
+    sources = _sources(files, processes)
+    findings += [
+        Finding(
+            "empty_recording",
+            "warning",
+            "The file is valid, but holds nothing that was recorded.",
+            "The profiler may never have become active: check its schedule, or the capture range.",
+            path=path,
+        )
+        for path in sources.filter(pl.col("window_start_ns").is_null())["path"]
+    ]
+    return Trace(sources, processes, marks, findings, tuple(files))
 
 
 def _windows(file: SourceTables) -> pl.DataFrame:

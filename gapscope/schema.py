@@ -389,7 +389,8 @@ HANDOFFS: Table = {
     "uncertainty_ns": Column(
         pl.Int64(),
         "Bound of the clock error between its times, the largest over the clocks they are of, those of hosts and of "
-        "devices; null: no bound is known.",
+        "devices: the larger distance of `offset_ns` to `lo_ns` and `hi_ns` of that pair in table `alignment`, plus "
+        "both resolutions (`sources.resolution_ns`; 32 ns at least for a device). Null: no bound is known.",
     ),
     **{
         f"{part}_uncertainty_ns": Column(
@@ -437,6 +438,7 @@ TILES: Table = {
 
 ALIGNMENT: Table = {
     "source": _SOURCE,
+    "path": Column(pl.String(), "Path of that file."),
     "rank": _RANK,
     "domain": Column(pl.String(), "`host`, or `gpu:<n>` for a device clock as seen in that file."),
     "reference": Column(pl.String(), "Clock that the offset is against: `<path>:<domain>`, or `anchors`."),

@@ -45,7 +45,7 @@ def summarize(
     levels = [f.level for f in findings]
     return {
         "schema_version": SCHEMA_VERSION,
-        "recordings": _recordings(trace, alignment),
+        "recordings": _recordings(trace, alignment, handoffs),
         "clocks": summarize_clocks(trace.sources, alignment, handoffs),
         "handoffs": {
             "total": handoffs.height,
@@ -62,10 +62,10 @@ def summarize(
     }
 
 
-def _recordings(trace: Trace, alignment: pl.DataFrame) -> list[dict[str, Any]]:
+def _recordings(trace: Trace, alignment: pl.DataFrame, handoffs: pl.DataFrame) -> list[dict[str, Any]]:
     """Return one entry per process that has a rank, marks or GPU work."""
     hosts = (
-        _over_windows(_against_reference(alignment), None)
+        _over_windows(_against_reference(alignment), _spans(handoffs))
         .filter(pl.col("domain") == "host")
         .unique("source", maintain_order=True)
         .select("source", "quality")
@@ -116,20 +116,25 @@ def summarize_clocks(sources: pl.DataFrame, alignment: pl.DataFrame, handoffs: p
     """
     if not alignment.height:
         return {"reference": None, "hosts": [], "devices": []}
-    during = handoffs.filter(pl.col("steady")).select(
-        first=pl.min_horizontal(f"{e}_ns" for e in EVENTS).min(),
-        last=pl.max_horizontal(f"{e}_ns" for e in EVENTS).max(),
-    )
-    span = during.row(0) if during.height and None not in during.row(0) else None
     paths = dict(sources.select("source", "path").iter_rows())
-    own = pl.format("{}:host", pl.col("source").replace_strict(paths, return_dtype=pl.String))
+    own = pl.format("{}:host", pl.col("path"))
     reference = _against_reference(alignment)
     devices = alignment.filter((pl.col("domain") != "host") & (pl.col("reference") == own))
+    spans = _spans(handoffs)
     return {
         "reference": alignment["reference"][0],
-        "hosts": _clock_entries(_over_windows(reference.filter(pl.col("domain") == "host"), span), paths),
-        "devices": _clock_entries(_over_windows(devices, span), paths),
+        "hosts": _clock_entries(_over_windows(reference.filter(pl.col("domain") == "host"), spans), paths),
+        "devices": _clock_entries(_over_windows(devices, spans), paths),
     }
+
+
+def _spans(handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return from when to when each rank took part in handoffs past start-up: ``rank, first, last``."""
+    events = [f"{e}_ns" for e in EVENTS]
+    ends = pl.concat([handoffs.filter(pl.col("steady")).select(*events, rank=end) for end in ("src_rank", "dst_rank")])
+    return ends.group_by(pl.col("rank").cast(pl.Int32)).agg(
+        first=pl.min_horizontal(events).min(), last=pl.max_horizontal(events).max()
+    )
 
 
 def _against_reference(alignment: pl.DataFrame) -> pl.DataFrame:
@@ -137,12 +142,16 @@ def _against_reference(alignment: pl.DataFrame) -> pl.DataFrame:
     return alignment.filter(pl.col("reference") == pl.col("reference").first())
 
 
-def _over_windows(rows: pl.DataFrame, span: tuple[int, int] | None) -> pl.DataFrame:
-    """Return one row per pair of clocks with the widest bounds of the windows that a span of time touches."""
-    if span is not None:
-        first, last = span
-        near = (pl.col("window_start_ns") <= last) & (pl.col("window_end_ns") >= first)
-        rows = rows.filter(near | ~near.any().over("source", "rank", "domain", "reference"))
+def _over_windows(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per pair of clocks with the widest bounds of the windows that handoffs of its rank touch."""
+    rows = rows.join(spans, on="rank", how="left", maintain_order="left").with_columns(
+        first=pl.coalesce("first", pl.lit(spans["first"].min(), dtype=pl.Int64)),
+        last=pl.coalesce("last", pl.lit(spans["last"].max(), dtype=pl.Int64)),
+    )
+    near = (pl.col("window_start_ns") <= pl.col("last")) & (pl.col("window_end_ns") >= pl.col("first"))
+    near = near.fill_null(value=False)
+    rows = rows.filter(near | ~near.any().over("source", "rank", "domain", "reference"))
+    rows = rows.sort("rank", "source", "domain", nulls_last=True, maintain_order=True)
     weakest = pl.col("quality").replace_strict({q: n for n, q in enumerate(QUALITIES)}, return_dtype=pl.Int8)
     return rows.group_by("source", "rank", "domain", "reference", maintain_order=True).agg(
         offset_min_ns=pl.col("offset_ns").min(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,9 @@ from gapscope.errors import UsageError
 from gapscope.events import Ends
 from gapscope.findings import Finding, plural
 from gapscope.trace import Trace
+
+_SURPRISING_NS = 10_000_000
+"""Hosts that NTP keeps agree to some milliseconds; a file that is farther off may be of another run."""
 
 _IMPOSSIBLE_NS = 10**12
 """No launch, message or collective takes a thousand seconds backward: such times are damage, not clocks."""
@@ -45,7 +49,7 @@ def align(trace: Trace, ends: Ends | None = None, options: AlignOptions | None =
     problem, settled, notes = resolve(pose(domains, evidence, assume(trace, domains, options)), soft)
     solution = _coarse(solve(problem, settled))
     alignment = Alignment(problem.domains, solution, soft, evidence.counts, [*findings, *notes])
-    return replace(alignment, findings=[*alignment.findings, *_weak(trace, alignment), *_moved(alignment)])
+    return replace(alignment, findings=[*alignment.findings, *_weak(alignment), *_moved(alignment)])
 
 
 def _coarse(solution: Solution) -> Solution:
@@ -131,21 +135,42 @@ def _possible(domains: Domains, evidence: Evidence) -> tuple[Evidence, list[Find
     return replace(evidence, observations=rows.filter(pl.Series(~impossible))), [finding]
 
 
-def _weak(trace: Trace, alignment: Alignment) -> list[Finding]:
-    """Return findings about files that stand nowhere, or only by their own claim."""
-    domains, solution = alignment.domains, alignment.solution
+def _weak(alignment: Alignment) -> list[Finding]:
+    """Return findings about files that stand nowhere, or of which one side is open."""
+    domains, table = alignment.domains, alignment.table
     found = []
-    hosts = [c for c in range(domains.n) if domains.is_host[c] and domains.table["source"][c] is not None]
-    for clock in hosts:
+    for clock in domains.hosts_in_order:
         row = domains.table.row(clock, named=True)
-        if not alignment.placed[clock] and clock not in solution.problem.apart:
+        mine = (
+            table.filter((pl.col("path") == row["path"]) & (pl.col("domain") == "host")) if row["path"] else table[:0]
+        )
+        if not mine.height or clock in alignment.solution.problem.apart:
+            continue
+        open_ended = mine["lo_ns"].is_null().any() or mine["hi_ns"].is_null().any()
+        tied = mine["n_hard"][0] > 0
+        if not alignment.placed[clock]:
+            why = "the file has no absolute time"
+            if row["claims"]:
+                why = f"the recordings refute its own absolute time ({row['claim_text']})"
+            what = "only one side of its offset is known" if tied else "nothing in the recordings ties it to the others"
             found.append(
                 Finding(
                     "unaligned_file",
                     "warning",
-                    "The file has no absolute time, and nothing in the recordings ties it to the others: it cannot be "
-                    "placed beside them.",
-                    "Name it alone, or record marks or communication on both sides, or state --offset or --anchors.",
+                    f"The clock of {row['label']} cannot be placed beside the others: {why}, and {what}.",
+                    "Record communication in both directions, or state what you know: --offset, --same-host, "
+                    "--clock-bound or --anchors. Alone, the file can be analyzed.",
+                    path=row["path"],
+                )
+            )
+        elif open_ended and tied:
+            found.append(
+                Finding(
+                    "half_bounded_clock",
+                    "info",
+                    f"The recordings bound the clock of {row['label']} on one side only, since communication between "
+                    "the files went one way: it stands where the file claims.",
+                    "Traffic in the other direction, --same-host or --clock-bound gives a bound.",
                     path=row["path"],
                 )
             )
@@ -156,22 +181,30 @@ def _moved(alignment: Alignment) -> list[Finding]:
     """Return findings about files that do not stand where they claim."""
     domains, solution = alignment.domains, alignment.solution
     found = []
-    for clock in range(domains.n):
+    by_anchors = domains.table["source"][domains.reference] is None
+    later = {step.after for step in domains.steps}
+    for clock in domains.hosts_in_order:
         row = domains.table.row(clock, named=True)
-        if row["device"] is not None or row["source"] is None or not alignment.placed[clock] or not row["claims"]:
+        if row["source"] is None or not alignment.placed[clock] or not row["claims"] or clock in later:
             continue
-        if clock == domains.reference:
-            continue
-        off = solution.offset_ns[:, clock] - row["claim_ns"]
+        off = solution.offset_ns[:, clock] - (row["claim_ns"] - int(domains.claim_ns[domains.reference]))
         largest = int(off[np.abs(off).argmax()])
-        if largest:
-            found.append(
-                Finding(
-                    "clock_moved",
-                    "info",
-                    f"The clock of {row['label']} was moved by {largest:+,} ns: its own absolute time contradicts what "
-                    f"the recordings prove.",
-                    path=row["path"],
-                )
+        if not largest:
+            continue
+        stated = str(row["claim_text"]).startswith("--offset")
+        level: Literal["info", "warning"] = "warning" if stated or abs(largest) > _SURPRISING_NS else "info"
+        why = f"its own absolute time ({row['claim_text']}) contradicts what the recordings prove"
+        if stated:
+            why = f"{row['claim_text']} contradicts what the recordings prove"
+        if by_anchors:
+            level, why = "info", "that is where the anchors place it"
+        found.append(
+            Finding(
+                "clock_moved",
+                level,
+                f"The clock of {row['label']} was moved by {largest:+,} ns: {why}.",
+                "" if level == "info" else "Check that the files are of one run, and how their hosts keep time.",
+                path=row["path"],
             )
+        )
     return found

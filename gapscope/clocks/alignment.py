@@ -47,11 +47,19 @@ class Alignment:
         reference = domains.reference
         first, second = self.solution.closed[:, :, reference], self.solution.closed[:, reference, :]
         bounded = ((first < FINITE // 2) & (second < FINITE // 2)).all(axis=0)
-        free = claims | bounded
+        # A claim that is refuted, and bounds that are open on one side, leave nothing to choose a point by.
+        guided = np.zeros(domains.n, np.bool_) if self.soft is None else self.soft.reaches(domains.n)
+        free = (claims & ~self._refuted) | bounded | guided
         free[reference] = True
         host = domains.clock
         cut_off = np.array([c in apart or int(host[c]) in apart for c in range(domains.n)])
         return np.asarray((free | ~domains.is_host) & free[host] & ~cut_off)
+
+    @cached_property
+    def _refuted(self) -> Bools:
+        """Tell which clocks do not stand where they claim."""
+        claim = self.domains.claim_ns - self.domains.claim_ns[self.domains.reference]
+        return np.asarray((self.solution.offset_ns != claim[None, :]).any(axis=0))
 
     def window(self, clock: Ints, local_ns: Ints) -> Ints:
         """Return the window that a time of a clock lies in."""
@@ -171,17 +179,19 @@ class Alignment:
         placed = pl.col("placed")
         frame = frame.with_columns(
             offset_ns=pl.when(placed).then("offset_ns"),
-            lo_ns=pl.when(placed & pl.col("has_lo")).then("lo_ns"),
-            hi_ns=pl.when(placed & pl.col("has_hi")).then("hi_ns"),
-            assumed=pl.when(placed & pl.col("narrowed")).then("assumed"),
+            lo_ns=pl.when(pl.col("tied") & pl.col("has_lo")).then("lo_ns"),
+            hi_ns=pl.when(pl.col("tied") & pl.col("has_hi")).then("hi_ns"),
+            assumed=pl.when(pl.col("tied") & pl.col("narrowed")).then("assumed"),
             quality=pl.when(pl.col("one") == pl.col("two"))
             .then(pl.lit("same_clock"))
-            .when(~placed)
+            .when(~pl.col("tied"))
             .then(pl.lit("unaligned"))
             .when(pl.col("proven_lo") & pl.col("proven_hi"))
             .then(pl.lit("bounded"))
             .when(pl.col("proven_lo") | pl.col("proven_hi"))
             .then(pl.lit("half_bounded"))
+            .when(~placed)
+            .then(pl.lit("unaligned"))
             .otherwise(pl.lit("wall_only")),
         )
         frame = self._around_steps(frame).sort("order", "window_start_ns")
@@ -211,7 +221,7 @@ class Alignment:
 
     def _about(self, pairs: list[tuple[int, int]]) -> pl.DataFrame:
         """Return what is the same for all windows of a pair."""
-        names = self.domains.table
+        names, apart = self.domains.table, self.solution.problem.apart
         rows = []
         for order, (one, two) in enumerate(pairs):
             row, other = names.row(one, named=True), names.row(two, named=True)
@@ -219,9 +229,10 @@ class Alignment:
             rows.append(
                 {
                     "one": one, "two": two, "order": order, "source": row["source"], "rank": row["rank"],
-                    "domain": row["name"], "reference": _name(other), "n_hard": tied, "method": method,
-                    "assumed": assumed, "n_soft": self._soft_count(one, two), "drift_ppm": self._drift(one, two),
+                    "path": row["path"], "domain": row["name"], "reference": _name(other), "n_hard": tied,
+                    "method": method, "assumed": assumed, "n_soft": self._soft_count(one, two), "drift_ppm": self._drift(one, two),
                     "placed": one == two or bool(self.placed[one] and self.placed[two]),
+                    "tied": one == two or not ({one, two, *self.domains.clock[[one, two]].tolist()} & apart),
                 }
             )  # fmt: skip
         return pl.DataFrame(rows, schema_overrides={"drift_ppm": pl.Float64, "rank": pl.Int32, "source": pl.Int32})

@@ -390,10 +390,17 @@ def _set_apart(problem: Problem, cycle: Cycle) -> tuple[Problem, Finding]:
         "warning",
         f"The clock of {domains.table['label'][host]} cannot be aligned: its records and those of the other files "
         f"contradict each other. {_story(problem, cycle)}",
-        "No duration between this file and others is given. Check that all files are of one run.",
+        "Check the anchors that were stated."
+        if _by_anchors(problem, cycle)
+        else "No duration between this file and others is given. Check that all files are of one run.",
         path=domains.table["path"][host],
     )
     return replace(_without_file(problem, host), apart=problem.apart | {host}), finding
+
+
+def _by_anchors(problem: Problem, cycle: Cycle) -> bool:
+    """Tell if something that the user stated is part of a contradiction."""
+    return any(problem.observations["kind"][row] == "anchor" for row in cycle.rows)
 
 
 def _without_file(problem: Problem, host: int) -> Problem:

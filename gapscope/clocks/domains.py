@@ -211,6 +211,17 @@ def find_domains(trace: Trace) -> Domains:
         )
         .with_columns(device=pl.lit(None, dtype=pl.Int32), owner=pl.lit(None, dtype=pl.Int64))
     )
+    empty = trace.sources.filter(~pl.col("source").is_in(hosts["source"].implode())).select(
+        "source",
+        clock_process=pl.lit(None, dtype=pl.Int64),
+        zero_ns=pl.lit(None, dtype=pl.Int64),
+        last_ns=pl.lit(None, dtype=pl.Int64),
+        ranks=pl.lit([], dtype=pl.List(pl.Int32)),
+        primary=pl.lit(value=False),
+        device=pl.lit(None, dtype=pl.Int32),
+        owner=pl.lit(None, dtype=pl.Int64),
+    )
+    hosts = pl.concat([hosts, empty], how="diagonal_relaxed")
     gpus = (
         trace.scan("ops")
         .filter(pl.col("device").is_not_null())

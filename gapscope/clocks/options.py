@@ -44,6 +44,23 @@ class AlignOptions:
     clock_bound_ns: int | None = None
     anchors: tuple[Anchor, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check what was stated.
+
+        Raises:
+            UsageError: Something is no whole number of nanoseconds, or too large for one.
+        """
+        for rank, offset in self.offsets.items():
+            if not _is_time(offset):
+                raise UsageError(f"The offset of rank {rank} is {offset!r}: give a whole number of nanoseconds.")
+        bound = self.clock_bound_ns
+        if bound is not None and (not _is_time(bound) or bound < 0):
+            raise UsageError(f"The bound of the clocks is {bound!r}: give a whole number of nanoseconds.")
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**62) < value < 2**62
+
 
 def read_anchors(path: Path) -> tuple[Anchor, ...]:
     """Read a CSV file of anchors with the columns ``rank, file_ns, reference_ns`` and, if wanted, ``error_ns``.
@@ -53,14 +70,17 @@ def read_anchors(path: Path) -> tuple[Anchor, ...]:
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(file, skipinitialspace=True)
             missing = {"rank", "file_ns", "reference_ns"} - set(reader.fieldnames or ())
             if missing:
                 raise UsageError(
                     f"--anchors {path}: lacks the column {', '.join(sorted(missing))}. "
                     "The first line has to be rank,file_ns,reference_ns,error_ns."
                 )
-            return tuple(_anchor(path, number, row) for number, row in enumerate(reader, start=2))
+            anchors = tuple(_anchor(path, number, row) for number, row in enumerate(reader, start=2))
+            if not anchors:
+                raise UsageError(f"--anchors {path}: holds no anchor, only the names of the columns.")
+            return anchors
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"--anchors {path}: cannot be read ({error}).") from error
 

@@ -61,6 +61,12 @@ class SoftOffsets:
         del found[self.reference]
         return found
 
+    def reaches(self, clocks: int) -> npt.NDArray[np.bool_]:
+        """Tell which of so many clocks have an estimate."""
+        found = np.zeros(clocks, np.bool_)
+        found[[link.clock for link in self.links]] = True
+        return found
+
     def drift_ppm(self, clock: int) -> float | None:
         """Return the rate of a clock against its parent, a Theil-Sen slope; None if nothing tells."""
         for link in self.links:

@@ -156,7 +156,8 @@ def claimed(domains: Domains) -> tuple[Ints, Bools]:
     if not claims[domains.reference]:  # nothing has absolute time
         claims = np.zeros(domains.n, np.bool_)
     believed = claims & (np.abs(stated - begin) < _YEAR_NS)
-    return np.where(believed, domains.claim_ns, begin - domains.zero_ns), believed
+    mine = domains.claim_ns[domains.reference]  # offsets are against the reference, whatever is stated about it
+    return np.where(believed, domains.claim_ns - mine, begin - domains.zero_ns - mine), believed
 
 
 def facts_around(problem: Problem, near_ns: Ints) -> Facts:

@@ -158,7 +158,7 @@ def _title(view: PairView, paper: _Paper) -> str:
     if not view.placed:
         said = "not aligned"
     elif low is not None and high is not None:
-        said = f"proven between {low} and {high} µs{paper.base}"
+        said = f"proven between {low} and {high} µs{paper.base} over the whole recording"
     elif low is not None or high is not None:
         said = f"proven to be at {f'least {low}' if high is None else f'most {high}'} µs{paper.base}"
     else:

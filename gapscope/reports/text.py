@@ -120,14 +120,14 @@ def render_clocks(clocks: dict[str, Any], verbose: bool = False) -> RenderableTy
         parts.append(Text("Clock: one recording, one host clock.", style="dim"))
     else:
         shown = hosts if verbose else hosts[:_MOST_CLOCKS]
-        table = plain_table("clock", ">offset", ">lies between", ">drift", "quality", "from")
+        table = plain_table("clock", ">offset", ">within (of it)", ">drift", "quality", "from")
         for entry in shown:
             table.add_row(*_clock_row(entry, hosts))
         parts.append(table)
         if len(shown) < len(hosts):
             parts.append(Text(f"{len(hosts) - len(shown)} more clocks with -v", style="dim"))
     if devices and verbose:
-        table = plain_table("device clock, against its host", ">offset", ">lies between", ">drift", "quality", "from")
+        table = plain_table("device clock, against its host", ">offset", ">within (of it)", ">drift", "quality", "from")
         for entry in devices:
             table.add_row(*_clock_row(entry, devices))
         parts += [Text(""), table]
@@ -146,10 +146,14 @@ def _clock_row(entry: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple
     if entry["quality"] == "same_clock":
         return name, "reference", "", "", "", ""
     if entry["offset_min_ns"] is None:
-        return name, "-", "", "", "unaligned", entry["method"]
+        known = f"{signed(entry['lo_ns'], 'no bound')} … {signed(entry['hi_ns'], 'no bound')}"
+        between = f"it lies in {known}" if entry["quality"] != "unaligned" else ""
+        return name, "cannot be placed", between, "", entry["quality"].replace("_", " "), entry["method"]
     low, high = entry["offset_min_ns"], entry["offset_max_ns"]
     offset = signed(low) if low == high else f"{signed(low)} … {signed(high)}"
-    between = f"{signed(entry['lo_ns'], 'no bound')} … {signed(entry['hi_ns'], 'no bound')}"
+    least = None if entry["lo_ns"] is None else entry["lo_ns"] - low
+    most = None if entry["hi_ns"] is None else entry["hi_ns"] - high
+    between = f"{signed(least, 'no bound')} … {signed(most, 'no bound')}"
     drift = "" if entry["drift_ppm"] is None else f"{entry['drift_ppm']:+.1f} ppm"
     origin = entry["method"] + (f"; assumed: {entry['assumed']}" if entry["assumed"] else "")
     return name, offset, between, drift, entry["quality"].replace("_", " "), origin
@@ -185,7 +189,7 @@ def _end(rank: int) -> str:
 
 
 def _edges(summary: dict[str, Any]) -> Table:
-    table = plain_table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES))
+    table = plain_table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES), ">±")
     for edge in summary["edges"]:
         gap = edge["gap"]
         floor = edge["gap_uncertainty_ns"] or 0
@@ -195,12 +199,18 @@ def _edges(summary: dict[str, Any]) -> Table:
             size(edge["size_bytes_p50"]),
             f"{gap['n']:,}",
             *(duration(gap.get(f"{q}_ns"), floor) for q in _QUANTILES),
+            _error(edge["gap_uncertainty_ns"], edge["counted"]),
         )
     return table
 
 
+def _error(bound_ns: int | None, counted: int) -> str:
+    """Return by how much the clocks may be off."""
+    return ("no bound" if counted else "-") if bound_ns is None else duration(bound_ns)
+
+
 def _phases(edge: dict[str, Any]) -> Table:
-    table = plain_table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES))
+    table = plain_table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES), ">±")
     for phase, words in _PHASE_WORDS.items():
         spread = edge["phases"][phase]
         floor = edge[f"{'movement' if phase == UNPOSTED else phase}_uncertainty_ns"] or 0
@@ -210,6 +220,7 @@ def _phases(edge: dict[str, Any]) -> Table:
             "" if phase == UNPOSTED else phase.replace("_", " "),
             Text(words, style="dim"),
             *(duration(spread.get(f"{q}_ns"), floor) for q in _QUANTILES),
+            _error(edge[f"{'movement' if phase == UNPOSTED else phase}_uncertainty_ns"], edge["counted"]),
         )
     return table
 

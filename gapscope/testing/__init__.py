@@ -69,6 +69,36 @@ class Recording:
         """Add a GPU operation and the call that launched it."""
         self.op(self.call(call_ns, thread), start_ns, end_ns, stream, **op)
 
+    def timed_call(self, start_ns: int, end_ns: int, family: str = "launch", name: str | None = None) -> int:
+        """Add an API call that takes time; returns its correlation id."""
+        correlation = self.call(start_ns, family=family)
+        self.rows["calls"][-1].update(end_ns=end_ns, name=name or family)
+        return correlation
+
+    def event_record(self, call_ns: int, stream: int, event_sync: int | None = None) -> None:
+        """Add an event record in a stream; ``event_sync`` is what nsys names it by (None: as torch, with no row)."""
+        correlation = self.call(call_ns, family="event_record")
+        if event_sync is not None:
+            row = {"device": 0, "context": 1, "stream": stream, "correlation": correlation, "kind": "event_record"}
+            self._add("syncs", {**row, "event_sync": event_sync})
+
+    def stream_wait(self, call_ns: int, stream: int, event_sync: int | None = None) -> None:
+        """Let a stream wait for an event; ``event_sync`` None: its record is not named."""
+        correlation = self.call(call_ns, family="stream_wait")
+        row = {"device": 0, "context": 1, "stream": stream, "correlation": correlation, "kind": "stream_wait"}
+        self._add("syncs", {**row, "event_sync": event_sync})
+
+    def message(self, name: Literal["gloo:send", "gloo:recv"], start_ns: int, end_ns: int) -> None:
+        """Add a message between hosts as torch annotates it."""
+        row = {"kind": "annotation", "thread": THREAD, "start_ns": start_ns, "end_ns": end_ns, "name": name}
+        self._add("ranges", row)
+
+    def add_process(self, other: Recording) -> Recording:
+        """Let this file hold the process of another recording, too."""
+        for table, rows in other.rows.items():
+            self.rows[table] += rows
+        return self
+
     def op(self, correlation: int, start_ns: int | None, end_ns: int | None, stream: int = 7, **op: Any) -> None:
         """Add a GPU operation alone."""
         row = {"device": 0, "context": 1, "stream": stream, "start_ns": start_ns, "end_ns": end_ns, "kind": "kernel"}

@@ -41,7 +41,7 @@ def test_text_shows_reference_offset_interval_quality_and_constraints(cli):
     outcome = cli("align", *PAIR)
     assert (outcome.code, outcome.err) == (0, "")
     head, reference, other, devices = outcome.out.splitlines()[:4]
-    assert head.split() == ["clock", "offset", "lies", "between", "drift", "quality", "from"]
+    assert head.split() == ["clock", "offset", "within", "(of", "it)", "drift", "quality", "from"]
     assert reference.split() == ["rank", "0", "reference"]
     analysis = gapscope.analyze(PAIR)
     entry = analysis.summary["clocks"]["hosts"][1]

@@ -212,16 +212,24 @@ def test_the_user_may_say_the_shift(shift, tmp_path):
     late = shifted_copy(paths[1], shift, tmp_path)
     hosts, told = hosts_during_handoffs([paths[0], late], offsets={1: -shift})
     assert hosts[late.name]["offset_min_ns"] == -shift
-    assert told.handoffs.drop("handoff_id").equals(as_recorded.handoffs.drop("handoff_id"))
+    # Which file comes first changes where windows end, and so what drift may do within one.
+    bounds = [c for c in told.handoffs.columns if c.endswith("uncertainty_ns")]
+    assert told.handoffs.drop(bounds).equals(as_recorded.handoffs.drop(bounds))
+    for bound in bounds:
+        assert (told.handoffs[bound] - as_recorded.handoffs[bound]).abs().max() <= 200
 
 
-def test_a_shift_of_a_half_bounded_file_is_seen_only_against_the_messages(tmp_path):
+def test_a_file_that_is_refuted_and_open_on_one_side_cannot_be_placed(tmp_path):
     paths = paths_or_skip("one_gpu_mailbox_mixed")
     early = shifted_copy(paths[1], -250_000_000, tmp_path)
     hosts, analysis = hosts_during_handoffs([paths[0], early])
-    assert hosts[early.name]["offset_min_ns"] > 249_900_000
-    assert "clock_moved" in [f.code for f in analysis.findings]
-    assert analysis.handoffs["order"].to_list() == ["cannot_tell"] * 20
+    assert hosts[early.name]["quality"] == "half_bounded"
+    assert hosts[early.name]["offset_min_ns"] is None
+    assert hosts[early.name]["lo_ns"] > 249_900_000
+    (finding,) = [f for f in analysis.findings if f.code == "unaligned_file"]
+    assert "refute its own absolute time" in finding.message
+    assert analysis.handoffs["status"].to_list() == ["unaligned"] * 20
+    assert analysis.handoffs["gap_ns"].null_count() == 20
 
 
 # Public recordings ----------------------------------------------------------------------------------------------------

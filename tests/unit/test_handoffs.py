@@ -66,7 +66,7 @@ def test_six_times_of_a_plain_handoff():
     assert field(a, "handoff_id", 2) == "0>1/0/2"
     assert field(a, "submit_source", 2) == "emitted"
     assert field(a, "movement_start_source", 2) == "derived"
-    assert a.findings == []
+    assert codes(a) == {"half_bounded_clock"}
 
 
 def test_two_files_have_no_clock_bound_and_one_file_that_of_its_devices():
