@@ -8,26 +8,37 @@ from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
 
 
-def item_facts(graph: Graph) -> pl.DataFrame:
+def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
     """Return one row per item.
+
+    Args:
+        graph: The graph.
+        wanted: Numbers of items; may repeat and hold nulls.
 
     Returns:
         ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``),
-        ``label``.
+        ``device``, ``label``.
     """
     items = graph.items
-    ops = items.ops.select(
-        "source", "process", "rank", pl.col("name").cast(pl.String),
+    numbers = wanted.drop_nulls().unique().sort().cast(pl.Int64)
+    of_ops = numbers.filter(numbers < items.n_ops)
+    of_hosts = numbers.filter(numbers >= items.n_ops)
+    columns = [pl.col("source", "process", "rank"), pl.col("name").cast(pl.String)]
+    ops = items.ops[of_ops].select(
+        *columns,
         lane=pl.format("gpu{}:stream{}", "device", "stream"),
-        is_host=pl.lit(value=False), device="device",
-    )  # fmt: skip
-    hosts = items.hosts.select(
-        "source", "process", "rank", pl.col("name").cast(pl.String), lane=pl.format("host:{}", "thread"),
-        is_host=pl.lit(value=True), device=pl.lit(None, dtype=pl.Int32),
-    )  # fmt: skip
-    both = pl.concat([ops, hosts]).with_row_index("item")
+        is_host=pl.lit(value=False),
+        device=pl.col("device"),
+    )
+    hosts = items.hosts[of_hosts - items.n_ops].select(
+        *columns,
+        lane=pl.format("host:{}", "thread"),
+        is_host=pl.lit(value=True),
+        device=pl.lit(None, dtype=pl.Int32),
+    )
+    both = pl.concat([ops.with_columns(item=of_ops), hosts.with_columns(item=of_hosts)])
     return both.select(
-        pl.col("item").cast(pl.Int64),
+        "item",
         "is_host",
         "name",
         "lane",

@@ -42,16 +42,19 @@ def with_device_sharing(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
 def _last_owner(graph: Graph) -> pl.DataFrame:
     """Return kernels before which another process's ran last on their device: ``item, sharer, sharer_end``."""
     items = graph.items
+    owners = items.ops.select("device", "source", "process").unique().group_by("device").len()
+    several = owners.filter(pl.col("len") > 1)["device"]
     kernels = (
-        items.ops.with_row_index("item")
-        .with_columns(
-            start=pl.Series(items.start[: items.n_ops]),
-            end=pl.Series(items.end[: items.n_ops]),
-            owner=pl.struct("source", "process").rank("dense"),
-        )
+        items.ops.lazy()
+        .select("source", "process", "rank", "device", "kind", "copy_kind", "name")
+        .with_row_index("item")
+        .with_columns(start=pl.Series(items.start[: items.n_ops]), end=pl.Series(items.end[: items.n_ops]))
+        .filter(pl.col("device").is_in(several.implode()))
         # Copies from and to the host run beside kernels of any process; within a device they are work like others.
         .filter((pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False))
+        .with_columns(owner=pl.struct("source", "process").rank("dense"))
         .sort("device", "start", "item")
+        .collect()
     )
     before = ["owner", "end", "name", "rank"]
     kernels = kernels.with_columns(pl.col(before).shift().over("device").name.prefix("last_")).with_columns(

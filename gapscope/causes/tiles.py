@@ -71,7 +71,7 @@ def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         steps: ``walk, start_ns, end_ns, what, item, edge, passed``, and what else there is.
     """
     steps = _cut(steps.join(facts, on="walk", how="left", maintain_order="left"))
-    steps = steps.join(item_facts(graph), on="item", how="left", maintain_order="left")
+    steps = steps.join(item_facts(graph, steps["item"]), on="item", how="left", maintain_order="left")
     side = (
         pl.when(pl.col("item_rank") == pl.col("src_rank"))
         .then(pl.lit("src"))
@@ -200,10 +200,9 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("start_wait"))
         .otherwise(pl.lit("submission"))
     )
-    names = item_facts(graph).select(runner_item="item", runner_name="label")
-    steps = steps.with_columns(runner_item=(pl.col("runner_up") // 2).cast(pl.Int64)).join(
-        names, on="runner_item", how="left", maintain_order="left"
-    )
+    steps = steps.with_columns(runner_item=(pl.col("runner_up") // 2).cast(pl.Int64))
+    names = item_facts(graph, steps["runner_item"]).select(runner_item="item", runner_name="label")
+    steps = steps.join(names, on="runner_item", how="left", maintain_order="left")
     return steps.with_columns(
         phase=phase,
         duration_ns=pl.col("end_ns") - begin,

@@ -230,7 +230,8 @@ class Alignment:
                 {
                     "one": one, "two": two, "order": order, "source": row["source"], "rank": row["rank"],
                     "path": row["path"], "domain": row["name"], "reference": _name(other), "n_hard": tied,
-                    "method": method, "assumed": assumed, "n_soft": self._soft_count(one, two), "drift_ppm": self._drift(one, two),
+                    "method": method, "assumed": assumed, "n_soft": self._soft_count(one, two),
+                    "drift_ppm": self._drift(one, two),
                     "placed": one == two or bool(self.placed[one] and self.placed[two]),
                     "tied": one == two or not ({one, two, *self.domains.clock[[one, two]].tolist()} & apart),
                 }

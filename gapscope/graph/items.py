@@ -80,18 +80,24 @@ class Items:
             into: Name of the new column.
             last: Take the operation that ended last instead of the one that started first.
         """
-        numbers = self.ops.select(*_CORRELATION, _end=pl.Series(self.end[: self.n_ops])).with_row_index(into)
-        numbers = numbers.drop_nulls("correlation").sort("_end" if last else into)
+        keys = frame.select("source", "process", correlation=column).drop_nulls().unique()
+        ops = self.ops.lazy().select(*_CORRELATION).with_columns(_end=pl.Series(self.end[: self.n_ops]))
+        numbers = ops.with_row_index(into).join(keys.lazy(), on=_CORRELATION, how="semi").collect()
+        numbers = numbers.sort("_end" if last else into)
         chosen = numbers.unique(_CORRELATION, keep="last" if last else "first").drop("_end")
         chosen = chosen.rename({"correlation": column}).with_columns(pl.col(into).cast(pl.Int32))
         return frame.join(chosen, on=["source", "process", column], how="left", maintain_order="left")
 
     def calls_by_correlation(self, frame: pl.DataFrame, column: str, into: str) -> pl.DataFrame:
         """Add the number of the call that has a correlation id."""
+        keys = frame.select("source", "process", correlation=column).drop_nulls().unique()
         numbers = (
-            self.hosts.select(*_CORRELATION)
+            self.hosts.lazy()
+            .select(*_CORRELATION)
             .with_row_index(into, offset=self.n_ops)
-            .drop_nulls("correlation")
+            .join(keys.lazy(), on=_CORRELATION, how="semi")
+            .sort(into)
+            .collect()
             .unique(_CORRELATION, keep="first", maintain_order=True)
             .rename({"correlation": column})
             .with_columns(pl.col(into).cast(pl.Int32))
@@ -137,13 +143,11 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
         )
         .collect()
     )  # fmt: skip
-    numbers = (
-        hosts.select(*_CORRELATION, call_ns="start_ns")
-        .with_row_index("call")
-        .drop_nulls("correlation")
-        .unique(_CORRELATION, keep="first", maintain_order=True)
-    )
-    ops = ops.join(numbers, on=_CORRELATION, how="left").with_columns(enqueued_ns=pl.coalesce("call_ns", "start_ns"))
+    numbers = hosts.select(*_CORRELATION, call_ns="start_ns").with_row_index("call").drop_nulls("correlation")
+    joined = ops.join(numbers, on=_CORRELATION, how="left")
+    if joined.height > ops.height:  # an id that two calls carry; seldom, and looking for it costs more than joining
+        joined = ops.join(numbers.unique(_CORRELATION, keep="first", maintain_order=True), on=_CORRELATION, how="left")
+    ops = joined.with_columns(enqueued_ns=pl.coalesce("call_ns", "start_ns"))
     ops = _with_unseen(ops, hosts, unseen)
     # Correlation ids count calls, so they give the order also where a call was not recorded.
     numbered = pl.col("correlation").is_not_null().all().over("source", "process")

@@ -75,17 +75,17 @@ class Recording:
         self.rows["calls"][-1].update(end_ns=end_ns, name=name or family)
         return correlation
 
-    def event_record(self, call_ns: int, stream: int, event_sync: int | None = None) -> None:
+    def event_record(self, call_ns: int, stream: int, event_sync: int | None = None, device: int = 0) -> None:
         """Add an event record in a stream; ``event_sync`` is what nsys names it by (None: as torch, with no row)."""
         correlation = self.call(call_ns, family="event_record")
         if event_sync is not None:
-            row = {"device": 0, "context": 1, "stream": stream, "correlation": correlation, "kind": "event_record"}
+            row = {"device": device, "context": 1, "stream": stream, "correlation": correlation, "kind": "event_record"}
             self._add("syncs", {**row, "event_sync": event_sync})
 
-    def stream_wait(self, call_ns: int, stream: int, event_sync: int | None = None) -> None:
+    def stream_wait(self, call_ns: int, stream: int, event_sync: int | None = None, device: int = 0) -> None:
         """Let a stream wait for an event; ``event_sync`` None: its record is not named."""
         correlation = self.call(call_ns, family="stream_wait")
-        row = {"device": 0, "context": 1, "stream": stream, "correlation": correlation, "kind": "stream_wait"}
+        row = {"device": device, "context": 1, "stream": stream, "correlation": correlation, "kind": "stream_wait"}
         self._add("syncs", {**row, "event_sync": event_sync})
 
     def message(self, name: Literal["gloo:send", "gloo:recv"], start_ns: int, end_ns: int) -> None:

@@ -256,7 +256,7 @@ def test_the_other_half_of_the_answer_adds_up(run):
     assert rows["slack_ns"].min() is None or rows["slack_ns"].min() >= 0
 
 
-@of_runs(MARKED)
+@of_runs(runs("slot_hold") + runs("slow_consumer") + runs("mixed") + runs("gloo"))
 def test_the_same_recording_gives_the_same_answer(run):
     one, two = explained(run), compute(run)
     assert one.tiles.equals(two.tiles)

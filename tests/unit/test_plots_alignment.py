@@ -302,7 +302,10 @@ def test_the_figure_shows_the_numbers_of_the_view():
 
 def test_title_and_notes_of_a_plain_pair():
     figure = alignment_figure(view_of(*files()))
-    title = "Offset of rank 0 host against rank 1 host: proven between \N{MINUS SIGN}4.1 and +3.1 µs over the whole recording, 16 constraints"
+    title = (
+        "Offset of rank 0 host against rank 1 host: proven between \N{MINUS SIGN}4.1 and +3.1 µs "
+        "over the whole recording, 16 constraints"
+    )
     assert figure.layout.title.text == title
     assert figure.layout.title.subtitle.text.startswith("8 message, 8 transfer; narrowest interval")
     assert figure.layout.xaxis.title.text == "time since the first window (ms)"

@@ -29,7 +29,7 @@ NEVER = -(2**62)
 ROOM = 4096
 ROOM_FOR_CIRCLES = 400_000
 EDGE_TYPES = ["event", "sync", "flag", "ack", "send_recv", "collective", "host_message"]
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = settings(max_examples=100, deadline=None)
 
 # Plain versions ---------------------------------------------------------------------------------------------------
 
