@@ -10,10 +10,8 @@ import polars as pl
 
 from gapscope.causes.names import CAUSE
 from gapscope.graph import Graph, replay_without
-from gapscope.graph.kernels import BODY
+from gapscope.graph.kernels import BODY, LEAD, RESIDUAL
 from gapscope.graph.walks import STEP, Walks
-
-_NO_WORK = ("unexplained", "unaligned")
 
 
 def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.DataFrame) -> pl.DataFrame:
@@ -38,14 +36,23 @@ def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.Data
     marked = steps.join(dominant, on="walk", maintain_order="left")
     removed = marked.filter((pl.col("cause") == pl.col("dominant_cause")) & pl.col("item").is_not_null()).select(
         "walk",
-        node=pl.col("item") * 2 + pl.when(pl.col("what") == BODY).then(1).otherwise(0),
+        node=pl.when(pl.col("what") != LEAD).then(
+            pl.col("item") * 2 + pl.when(pl.col("what") == BODY).then(1).otherwise(0)
+        ),
         duration_ns=length,
     )
-    starts, chains = replay_without(graph, walks, _on_nodes(walks, removed))
+    starts, chains = replay_without(graph, walks, removed)
     after = _next_causes(graph, facts, chains, dominant)
-    bound = steps.group_by("walk").agg(
+
+    def last(column: str | pl.Expr) -> pl.Expr:
+        return (pl.col(column) if isinstance(column, str) else column).sort_by("end_ns").last()
+
+    # Only a residual is the price of what came before it; its tiles are cut, and it began where the first of them does.
+    is_price = pl.col("what") == RESIDUAL
+    cut = steps.with_columns(held_ns=pl.col("start_ns").min().over("walk", "item", "what"))
+    bound = cut.group_by("walk").agg(
         consumer_bound=(pl.col("item_rank") != pl.col("src_rank")).all() & pl.col("item_rank").is_not_null().all(),
-        ready_ns=pl.col("start_ns").sort_by("end_ns").last(),
+        ready_ns=pl.when(last(is_price)).then(last("held_ns")).otherwise(last("end_ns")),
     )
     return (
         facts.select("walk", "handoff_id", "consumer_start_ns", "available_ns")
@@ -65,18 +72,12 @@ def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.Data
     )
 
 
-def _on_nodes(walks: Walks, removed: pl.DataFrame) -> pl.DataFrame:
-    """Return the parts that vanish, without those that no node carries."""
-    del walks
-    return removed.filter(pl.col("duration_ns") > 0)
-
-
 def _next_causes(graph: Graph, facts: pl.DataFrame, chains: pl.DataFrame, dominant: pl.DataFrame) -> pl.DataFrame:
     """Return ``walk, next_cause``: the cause with the most time on the chain that would hold the gap then."""
     from gapscope.causes.tiles import named  # noqa: PLC0415 - naming and headroom need each other
 
-    missing = [pl.lit(None, dtype=t).alias(n) for n, t in STEP.items() if n not in chains.columns and n != "passed"]
-    steps = named(graph, facts, chains.with_columns(*missing, passed=pl.lit(0, dtype=pl.Int64)))
+    missing = [pl.lit(None, dtype=t).alias(n) for n, t in STEP.items() if n not in chains.columns]
+    steps = named(graph, facts, chains.with_columns(missing))
     left = steps.join(dominant.select("walk", "dominant_cause"), on="walk")
     left = left.filter(pl.col("cause") != pl.col("dominant_cause"))
     part = pl.min_horizontal("length_ns", pl.col("end_ns") - pl.col("start_ns"))

@@ -17,7 +17,7 @@ from gapscope.causes.names import CAUSE
 from gapscope.causes.sharing import with_device_sharing
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, TYPES
-from gapscope.graph.kernels import BODY, HOST_GAP, RESIDUAL, UNKNOWN, VIA_ACK
+from gapscope.graph.kernels import BODY, HOST_GAP, LEAD, RESIDUAL, UNKNOWN, VIA_ACK
 from gapscope.schema import HANDOFFS, TILES, dtypes
 
 UNEXPLAINED_NS = 50_000
@@ -70,6 +70,7 @@ def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         facts: Result of `gapscope.causes.facts.handoff_facts`.
         steps: ``walk, start_ns, end_ns, what, item, edge, passed``, and what else there is.
     """
+    steps = steps.with_columns(whole_ns=pl.col("end_ns") - pl.col("start_ns"))
     steps = _cut(steps.join(facts, on="walk", how="left", maintain_order="left"))
     steps = steps.join(item_facts(graph, steps["item"]), on="item", how="left", maintain_order="left")
     side = (
@@ -127,7 +128,7 @@ def _cause() -> pl.Expr:
     edge = pl.col("edge")
     # Releases of slots are inferred from such residuals in the first place.
     is_price = (what == RESIDUAL) & (edge != TYPES.index("ack")).fill_null(value=True)
-    too_long = is_price & (pl.col("end_ns") - pl.col("start_ns") > UNEXPLAINED_NS)
+    too_long = is_price & (pl.col("whole_ns") > UNEXPLAINED_NS)
     residual = pl.lit("unexplained")
     for number, name in enumerate(TYPES):
         if name in _RESIDUALS:
@@ -177,7 +178,7 @@ def _cause() -> pl.Expr:
         .then(residual)
         .when(elsewhere)
         .then(pl.lit("upstream_compute"))
-        .when((what == HOST_GAP) | on_host)
+        .when(what.is_in([HOST_GAP, LEAD]) | on_host)
         .then(host)
         .otherwise(body)
         .cast(CAUSE)
@@ -214,5 +215,6 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
             pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
             pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),
+            pl.when(pl.col("what") == LEAD).then(pl.format("host time after {} began", "name")),
         ),
     ).select(pl.col(n).cast(t) for n, t in dtypes(TILES).items())

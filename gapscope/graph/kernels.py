@@ -15,7 +15,9 @@ Bytes = npt.NDArray[np.int8]
 NONE = -1
 
 # What a tile is of.
-RESIDUAL, BODY, HOST_GAP, UNKNOWN = 0, 1, 2, 3
+RESIDUAL, BODY, HOST_GAP, UNKNOWN, LEAD = 0, 1, 2, 3, 4
+"""``LEAD`` is host time right before a consumer that is itself no item: its item came before, or encloses it."""
+
 # What the chain has passed on its way.
 VIA_ACK, VIA_VIOLATION = 1, 2
 
@@ -97,15 +99,17 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
 
 
 @nb.njit(cache=True, nogil=True)
-def ways_back(g: Arrays, node: int, bound: Ints, found: Ints) -> tuple[int, bool]:
+def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[int, bool]:
     """Write down from where a node may have been held: its own start, its launch, what was before it, its edges.
 
     An edge that was satisfied only after the node, by more than the clocks can be off, is left out; by less, it counts
-    as satisfied right then.
+    as satisfied right then. So is one that the node was held by only after ``at``: there, the walk is already earlier
+    than the node, within an operation that a later one of its stream overlaps.
 
     Args:
         g: The graph.
         node: The node.
+        at: When the node is asked about; no later than its time.
         bound: ``[clock, clock]``: uncertainty of time differences.
         found: Room for rows of node, ready time, type of edge, evidence; those that hold on equal times come last.
 
@@ -113,9 +117,11 @@ def ways_back(g: Arrays, node: int, bound: Ints, found: Ints) -> tuple[int, bool
         Number of rows, and whether an edge was left out.
     """
     item = node // 2
-    own, limit, n, is_violated = g.clock[item], g.end[item] if node % 2 == 1 else g.start[item], 0, False
+    own, n, is_violated = g.clock[item], 0, False
+    time = g.end[item] if node % 2 == 1 else g.start[item]
+    limit = min(time, at)
     if node % 2 == 1:
-        found[0] = (2 * item, g.start[item], NONE, RECORDED)
+        found[0] = (2 * item, min(g.start[item], limit), NONE, RECORDED)
         n = 1
     elif item < g.n_ops[0]:
         c = g.call[item]
@@ -128,13 +134,14 @@ def ways_back(g: Arrays, node: int, bound: Ints, found: Ints) -> tuple[int, bool
             n += 1
     elif g.before[item] != NONE:
         b = g.before[item]
-        found[0] = (b, g.end[b // 2] if b % 2 == 1 else g.start[b // 2], THREAD, STRUCTURAL)
+        found[0] = (b, min(g.end[b // 2] if b % 2 == 1 else g.start[b // 2], limit), THREAD, STRUCTURAL)
         n = 1
     for j in range(g.first[node], g.first[node + 1]):
         r = g.ready[j]
-        if r - limit > bound[own, g.clock[g.source[j] // 2]]:
+        allowed = bound[own, g.clock[g.source[j] // 2]]
+        if r - time > allowed:
             is_violated = True
-        elif n < len(found):
+        elif r - limit <= allowed and n < len(found):
             found[n] = (g.source[j], min(r, limit), np.int64(g.kind[j]), np.int64(g.level[j]))
             n += 1
     return n, is_violated
@@ -182,9 +189,9 @@ def walk(  # noqa: C901, PLR0912, PLR0917 - one loop that carries its state
         bound = bounds[window[w]]
         if n >= capacity:
             return tiles, -1
-        if node != NONE and time_of(g, node) < at:  # work on the host begins in the middle of host time
+        if node != NONE and max(time_of(g, node), finish[w]) < at:  # work on the host begins amid host time
             low = max(time_of(g, node), finish[w])
-            tiles[n] = (w, low, at, HOST_GAP, node // 2, THREAD, STRUCTURAL, node, NONE, 0, passed)
+            tiles[n] = (w, low, at, LEAD, node // 2, THREAD, STRUCTURAL, node, NONE, 0, passed)
             n, at = n + 1, low
         while at > finish[w]:
             if n >= capacity:
@@ -192,7 +199,7 @@ def walk(  # noqa: C901, PLR0912, PLR0917 - one loop that carries its state
             idle += 1
             count = 0
             if node != NONE and idle <= _LONGEST_STANDSTILL:
-                count, is_violated = ways_back(g, node, bound, ways)
+                count, is_violated = ways_back(g, node, at, bound, ways)
                 passed |= VIA_VIOLATION if is_violated else 0
             if count == 0:
                 item = NONE if node == NONE else node // 2
@@ -248,25 +255,30 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
         bounds: See `walk`.
         window: See `walk`.
         removed_first: ``removed_first[w]`` to ``removed_first[w + 1]`` are the parts that vanish from walk w.
-        removed_node: Node before which each part lies (see `kind_of`).
+        removed_node: Node before which each part lies (see `kind_of`); NONE: right before the consumer.
         removed_ns: How long each is.
         capacity: Steps that there is room for.
 
     Returns:
         The new start of each consumer; the new chains as rows of walk, start, end (both as recorded), kind, item, edge,
-        length now; and how many rows there are, or -1 if there was no room.
+        length now, what the chain passed; and how many rows there are, or -1 if there was no room.
     """
     nodes = 2 * len(g.start)
     # Twice the number of the walk where a node is being looked at, plus one where its new time is known.
     stamp, value = np.full(nodes, NONE, np.int32), np.empty(nodes, np.int64)
+    chained = np.full(nodes, NONE, np.int32)  # the walk whose new chain has passed the node
     gone = np.zeros(nodes, np.int64)
     ways = np.empty((_MOST_WAYS, 4), np.int64)
     stack = np.empty(1024, np.int64)
-    starts, chains, n = np.empty(len(begin), np.int64), np.empty((capacity, 7), np.int64), 0
+    starts, chains, n = np.empty(len(begin), np.int64), np.empty((capacity, 8), np.int64), 0
     for w in range(len(begin)):
         bound, limit = bounds[window[w]], finish[w]
+        lead = np.int64(0)
         for j in range(removed_first[w], removed_first[w + 1]):
-            gone[removed_node[j]] += removed_ns[j]
+            if removed_node[j] == NONE:
+                lead += removed_ns[j]
+            else:
+                gone[removed_node[j]] += removed_ns[j]
         depth = 0
         if begin[w] != NONE:
             stack[0], depth = begin[w], 1
@@ -277,7 +289,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
                 continue
             stamp[node] = 2 * w
             t = time_of(g, node)
-            count, _ = ways_back(g, node, bound, ways)
+            count, _ = ways_back(g, node, t, bound, ways)
             if t <= limit or count == 0:
                 stamp[node], value[node] = 2 * w + 1, t
                 depth -= 1
@@ -301,13 +313,19 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
             value[node] = now + (t - held) - gone[node] if held > -(2**61) else t
             depth -= 1
         starts[w] = consumer[w]
-        node = begin[w]
+        node, passed = begin[w], 0
         if node != NONE:
-            starts[w] = value[node] + consumer[w] - time_of(g, node)
-        idle = 0
-        while node != NONE and time_of(g, node) > limit and idle < _LONGEST_STANDSTILL:
-            idle += 1
-            count, _ = ways_back(g, node, bound, ways)
+            low = max(time_of(g, node), limit)
+            starts[w] = value[node] + consumer[w] - time_of(g, node) - lead
+            if consumer[w] - low - lead > 0:
+                if n >= capacity:
+                    return starts, chains, -1
+                chains[n] = (w, low, consumer[w], LEAD, node // 2, THREAD, consumer[w] - low - lead, passed)
+                n += 1
+        while node != NONE and time_of(g, node) > limit and chained[node] != w:
+            chained[node] = w
+            count, is_violated = ways_back(g, node, time_of(g, node), bound, ways)
+            passed |= VIA_VIOLATION if is_violated else 0
             best, latest, held = NONE, np.int64(-(2**62)), np.int64(-(2**62))
             for k in range(count):
                 if stamp[ways[k, 0]] == 2 * w + 1:
@@ -322,9 +340,12 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
             low = max(held, limit)
             length = time_of(g, node) - low - gone[node]
             if length > 0:
-                chains[n] = (w, low, time_of(g, node), kind_of(g, node), node // 2, ways[best, 2], length)
+                chains[n] = (w, low, time_of(g, node), kind_of(g, node), node // 2, ways[best, 2], length, passed)
                 n += 1
+            if ways[best, 2] == ACK:
+                passed |= VIA_ACK
             node = ways[best, 0]
         for j in range(removed_first[w], removed_first[w + 1]):
-            gone[removed_node[j]] = 0
+            if removed_node[j] != NONE:
+                gone[removed_node[j]] = 0
     return starts, chains, n

@@ -37,7 +37,7 @@ walk went on, how that is known, the node it went on to, a second node that the 
 that was ready, and what the walk had passed (an acknowledgment, an edge that contradicts the times)."""
 
 
-REPLAYED = dict.fromkeys(("walk", "start_ns", "end_ns", "what", "item", "edge", "length_ns"), pl.Int64)
+REPLAYED = dict.fromkeys(("walk", "start_ns", "end_ns", "what", "item", "edge", "length_ns", "passed"), pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,16 @@ def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[I
     Args:
         graph: The graph.
         walks: Where the walks begin and end.
-        removed: ``walk, node, duration_ns``: the parts.
+        removed: ``walk, node, duration_ns``: the parts; ``node`` null: right before the consumer.
 
     Returns:
-        The starts, and ``walk, start_ns, end_ns`` (as recorded), ``what, item, edge, length_ns`` (what is left).
+        The starts, and ``walk, start_ns, end_ns`` (as recorded), ``what, item, edge, length_ns`` (what is
+        left), ``passed``.
     """
     removed = removed.sort("walk", maintain_order=True)
     counts = np.bincount(removed["walk"].to_numpy(), minlength=len(walks.begin))
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    node, length = (removed[c].to_numpy().astype(np.int64) for c in ("node", "duration_ns"))
+    node, length = (removed[c].fill_null(NONE).to_numpy().astype(np.int64) for c in ("node", "duration_ns"))
     capacity = max(64 * len(walks.begin), 4096)
     while True:
         starts, rows, count = replay(
@@ -137,18 +138,26 @@ def _bounds(graph: Graph, windows: Ints) -> Ints:
     return np.minimum(stacked, FINITE)
 
 
+def _keyed() -> list[pl.Expr]:
+    """Return the ranks as they stand in a handoff's key: null where it names a group instead."""
+    return [pl.when(pl.col("group").is_null()).then(f"{side}_rank").alias(side) for side in ("src", "dst")]
+
+
 def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
     """Return the node that each walk begins at."""
-    items = graph.items
-    starts = items.ops.select(dst_rank=pl.col("rank").cast(pl.Int64)).with_columns(
-        consumer_start_ns=pl.Series(items.start[: items.n_ops])
+    consumers = graph.context.bracket_ops.filter(pl.col("mark") == "consume").select(
+        *KEY,
+        pl.col("item").cast(pl.Int64),
+        dst_rank=pl.coalesce("side_rank", "dst").cast(handoffs.schema["dst_rank"]),
+        consumer_start_ns=pl.col("start").cast(pl.Int64),
     )
-    starts = starts.with_row_index("item").unique(["dst_rank", "consumer_start_ns"], keep="first", maintain_order=True)
-    rows = handoffs.select("dst_rank", "consumer_start_ns", pl.col("consumer_start_source").cast(pl.String))
-    on_device = rows.join(starts, on=["dst_rank", "consumer_start_ns"], how="left", maintain_order="left")
-    node = on_device.select(
-        pl.when(pl.col("consumer_start_source") != "emitted").then(pl.col("item").cast(pl.Int64) * 2)
-    ).to_series()
+    same = [*KEY, "dst_rank", "consumer_start_ns"]
+    on_device = handoffs.with_columns(_keyed()).join(
+        consumers.unique(same, keep="first", maintain_order=True), on=same, how="left", nulls_equal=True,
+        maintain_order="left",
+    )  # fmt: skip
+    is_emitted = pl.col("consumer_start_source").cast(pl.String) == "emitted"
+    node = on_device.select(pl.when(~is_emitted).then(pl.col("item") * 2)).to_series()
     return node.zip_with(node.is_not_null(), _host_nodes(graph, handoffs)).fill_null(NONE).to_numpy().astype(np.int64)
 
 
@@ -157,13 +166,16 @@ def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:
     items, ends = graph.items, graph.context.ends
     if ends is None or not items.hosts.height:
         return pl.Series([None] * handoffs.height, dtype=pl.Int64)
-    consume = ends.brackets.filter(pl.col("mark") == "consume").select(*KEY, "source", "process", "thread")
-    keys = handoffs.with_row_index("walk").select(
-        "walk", "job", "channel", "seq", "group", "consumer_start_ns",
-        src=pl.when(pl.col("group").is_null()).then("src_rank"),
-        dst=pl.when(pl.col("group").is_null()).then("dst_rank"),
-    )  # fmt: skip
-    threads = keys.join(consume.unique(KEY), on=KEY, how="left", nulls_equal=True, maintain_order="left")
+    consume = ends.brackets.filter(pl.col("mark") == "consume").sort("mark_id")
+    consume = consume.select(*KEY, "source", "process", "thread")
+    keys = handoffs.with_row_index("walk").with_columns(_keyed()).select("walk", *KEY, "consumer_start_ns")
+    threads = keys.join(
+        consume.unique(KEY, keep="first", maintain_order=True),
+        on=KEY,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
     hosts = items.hosts.select("source", "process", "thread").with_row_index("item", offset=items.n_ops)
     hosts = hosts.with_columns(
         host_start=pl.Series(items.start[items.n_ops :]), host_end=pl.Series(items.end[items.n_ops :])

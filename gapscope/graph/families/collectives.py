@@ -28,9 +28,11 @@ def _marked(context: Context) -> pl.DataFrame:
     group = ops.filter(pl.col("group").is_not_null() & pl.col("side_rank").is_not_null())
     group = group.with_columns(instance=pl.struct(*KEY), who="side_rank")
     entered = group.filter(pl.col("mark") == "submit").unique(["instance", "who"], keep="first", maintain_order=True)
-    left = group.filter(pl.col("mark") == "receive").unique(["instance", "who"], keep="last", maintain_order=True)
-    # Where one kernel is launched inside the submit alone, it is also what ends.
-    left = pl.concat([left, entered.join(left, on=["instance", "who"], how="anti")])
+    # What waits for the others: of NCCL the kernel, wherever it was launched; else what the receive launched last, or
+    # where it launched nothing the submit.
+    left = group.sort(pl.col("is_nccl"), pl.col("mark").cast(pl.String) == "receive", "start", "item")
+    left = left.filter(pl.col("mark").is_in(["submit", "receive"]))
+    left = left.unique(["instance", "who"], keep="last", maintain_order=True)
     return _edges(entered, left, "declared")
 
 

@@ -22,13 +22,15 @@ def event_waits(context: Context) -> pl.DataFrame:
     syncs = context.trace.scan("syncs").filter(pl.col("correlation").is_not_null())
     waits = (
         syncs.filter(pl.col("kind").cast(pl.String).is_in(["stream_wait", "event_sync"]))
-        .select(*_CORRELATION, "stream", "event_sync", "record_correlation", kind=pl.col("kind").cast(pl.String))
+        .select(
+            *_CORRELATION, "device", "stream", "event_sync", "record_correlation", kind=pl.col("kind").cast(pl.String)
+        )
         .collect()
         .unique(_CORRELATION, maintain_order=True)
     )
     if not waits.height:
         return pl.DataFrame(schema=EDGE)
-    waits = waits.with_row_index("wait")
+    waits = _on_devices(context, waits).with_row_index("wait")
     released = _released_by(context, waits)
     end = pl.Series(context.items.end)
     released = released.with_columns(ready_ns=end.gather(released["op"])).with_columns(pl.col("op").cast(pl.Int64))
@@ -52,13 +54,27 @@ def event_waits(context: Context) -> pl.DataFrame:
 def _numbered_ops(context: Context) -> pl.DataFrame:
     """Return the operations with a correlation id, ordered by it."""
     ops = context.items.ops.with_row_index("op").filter(pl.col("correlation").is_not_null())
-    return ops.select(*_CORRELATION, "stream", pl.col("op").cast(pl.Int64)).sort("correlation", "op")
+    return ops.select(*_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64)).sort("correlation", "op")
+
+
+def _on_devices(context: Context, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of ``syncs`` with the device of their stream.
+
+    nsys writes device 0 for every wait, and torch none for a record. The operations of a stream say where it is; only
+    where two devices of a process have streams of one number, the row itself does.
+    """
+    ops = context.items.ops.select(*_PROCESS, "device", "stream").unique()
+    known = ops.group_by(*_PROCESS, "stream").agg(of_stream=pl.col("device").unique())
+    known = known.filter(pl.col("of_stream").list.len() == 1).explode("of_stream")
+    rows = rows.join(known, on=[*_PROCESS, "stream"], how="left", maintain_order="left")
+    return rows.with_columns(device=pl.coalesce("of_stream", "device")).drop("of_stream")
 
 
 def _released_by(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     """Return the waits with ``op`` (the operation that releases each) and ``evidence``."""
     syncs = context.trace.scan("syncs").filter((pl.col("kind") == "event_record") & pl.col("correlation").is_not_null())
-    records = syncs.select(*_CORRELATION, "event_sync", record_stream="stream").collect()
+    records = _on_devices(context, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
+    records = records.rename({"device": "record_device", "stream": "record_stream"})
     ops = _numbered_ops(context)
     by_id = waits.filter(pl.col("event_sync").is_not_null()).join(
         records.filter(pl.col("event_sync").is_not_null() & pl.col("record_stream").is_not_null())
@@ -70,13 +86,13 @@ def _released_by(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
         ops.rename({"correlation": "op_correlation"}),
         left_on="record",
         right_on="op_correlation",
-        by_left=[*_PROCESS, "record_stream"],
-        by_right=[*_PROCESS, "stream"],
+        by_left=[*_PROCESS, "record_device", "record_stream"],
+        by_right=[*_PROCESS, "device", "stream"],
         check_sortedness=False,
     )
     named = waits.join(by_id.select("wait"), on="wait", how="anti")
     guessed = _guessed(context, named, ops)
-    columns = ["wait", *_CORRELATION, "stream", "kind", "op"]
+    columns = ["wait", *_CORRELATION, "device", "stream", "kind", "op"]
     return pl.concat(
         [
             known.select(*columns, evidence=pl.lit("recorded")),
@@ -99,17 +115,18 @@ def _guessed(context: Context, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.Dat
         records, left_on="correlation", right_on="record", by=[*_PROCESS, "thread"], check_sortedness=False
     ).with_columns(record=pl.coalesce("record_correlation", "record"))
     placed = placed.filter(pl.col("record").is_not_null())
-    streams = ops.select(*_PROCESS, other="stream").unique()
+    streams = ops.select(*_PROCESS, other_device="device", other="stream").unique()
+    is_own = (pl.col("other_device") == pl.col("device")) & (pl.col("other") == pl.col("stream"))
     candidates = (
         placed.join(streams, on=_PROCESS)
-        .filter((pl.col("other") != pl.col("stream")).fill_null(value=True))
+        .filter(~is_own.fill_null(value=False))
         .sort("record")
         .join_asof(
             ops.rename({"correlation": "op_correlation"}),
             left_on="record",
             right_on="op_correlation",
-            by_left=[*_PROCESS, "other"],
-            by_right=[*_PROCESS, "stream"],
+            by_left=[*_PROCESS, "other_device", "other"],
+            by_right=[*_PROCESS, "device", "stream"],
             check_sortedness=False,
         )
         .drop_nulls("op")
@@ -121,10 +138,10 @@ def _first_behind(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     """Return stream waits with ``behind``: the first operation enqueued on that stream after the wait."""
     ops = _numbered_ops(context).rename({"op": "behind", "correlation": "behind_correlation"})
     return waits.sort("correlation").join_asof(
-        ops.unique([*_PROCESS, "stream", "behind_correlation"], keep="first", maintain_order=True),
+        ops.unique([*_PROCESS, "device", "stream", "behind_correlation"], keep="first", maintain_order=True),
         left_on="correlation",
         right_on="behind_correlation",
-        by=[*_PROCESS, "stream"],
+        by=[*_PROCESS, "device", "stream"],
         strategy="forward",
         check_sortedness=False,
     )
