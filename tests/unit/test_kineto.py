@@ -433,7 +433,7 @@ def test_communication_of_host_and_gpu(read):
     ]
     source = read(events)
     common = {"process": 1, "thread": None, "group": "0", "group_ranks": "[0, 1]", "group_size": 2, "peer": None}
-    common |= {"seq": None, "correlation": None, "dtype": "BFloat16", "size_bytes": 24576}
+    common |= {"seq": None, "root": None, "correlation": None, "dtype": "BFloat16", "size_bytes": 24576}
     assert source["comms"] == [
         common
         | {"thread": 25, "start_ns": BASE + 1_000, "end_ns": BASE + 5_000, "external_id": 5, "op": "send", "peer": 1},
