@@ -125,7 +125,7 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
             family=pl.lit(None, dtype=calls.collect_schema()["family"]),
         )
     )  # fmt: skip
-    unseen = _unseen_launches(trace, ends, calls.collect_schema())
+    unseen = _unseen_launches(ends, calls.collect_schema())
     hosts = (
         pl.concat([calls, ranges, unseen.drop("op_start_ns").lazy()])
         .filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
@@ -168,7 +168,7 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     )
 
 
-def _unseen_launches(trace: Trace, ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
+def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
     """Return host items that stand for calls which are not recorded, with ``op_start_ns`` of what they launched."""
     if ends is None:
         return pl.DataFrame(schema={**schema, "op_start_ns": pl.Int64})
@@ -179,7 +179,6 @@ def _unseen_launches(trace: Trace, ends: Ends | None, schema: pl.Schema) -> pl.D
     found = inside.select("mark_id", op_start_ns="start_ns").join(brackets, on="mark_id")
     # Of nested brackets the innermost says most.
     found = found.sort("begin").unique(["source", "process", "op_start_ns"], keep="last", maintain_order=True)
-    del trace
     return found.select(
         "source", "process", "rank", "thread", start_ns="begin", end_ns=pl.min_horizontal("until", "op_start_ns"),
         correlation=pl.lit(None, dtype=pl.Int64), name=pl.format("gapscope::{}", "mark").cast(pl.Categorical()),

@@ -139,7 +139,7 @@ def test_a_collective_with_one_times_far_off_is_named_and_dropped(by_ns):
     assert_consistent(alignment)
     dropped = [f for f in alignment.findings if f.code == "clock_record_dropped"]
     # Moved backward, the kernel also started before its launch.
-    named = ["launch 6 of process 101 in file 1", "collective allreduce in group 0 seq 5"]
+    named = ["launch 6 of process 101 in rank1", "collective allreduce in group 0 seq 5"]
     assert [f.message.partition("(")[2].partition(")")[0] for f in dropped] == (named if by_ns < 0 else named[1:])
     assert [f.count for f in dropped] == [1] * len(dropped)
     assert set(codes(alignment)) == {"clock_record_dropped", "clock_moved"}
@@ -159,7 +159,7 @@ def test_one_launch_that_ran_before_it_was_launched_is_named_and_dropped():
     correlation = run[0].rows["ops"][-1]["correlation"]
     alignment = aligned(run)
     dropped = finding(alignment, "clock_record_dropped")
-    assert f"(launch {correlation} of process 100 in file 0)" in dropped.message
+    assert f"(launch {correlation} of process 100 in rank0)" in dropped.message
     assert dropped.count == 1
     assert_truth_inside(alignment, clocks)
     assert row(alignment, 0, "gpu:0")["lo_ns"] >= -5 * US

@@ -33,6 +33,12 @@ class Context:
         """Tell if there is more than one host clock."""
         return int(self.domains.is_host.sum()) > 1
 
+    def call_number(self) -> pl.Expr:
+        """Return what a call is known by, as text: from ``correlation, process, source``."""
+        paths = dict(self.trace.sources.select("source", "path").iter_rows())
+        file = pl.col("source").replace_strict(paths, return_dtype=pl.String)
+        return pl.format("{} of process {} in {}", "correlation", "process", file)
+
     def evidence(self, frame: pl.DataFrame, kind: str, texts: tuple[pl.Expr, pl.Expr], instance: pl.Expr) -> Evidence:
         """Return evidence of one kind from ``earlier, later, earlier_ns, later_ns`` and what the texts need.
 

@@ -33,7 +33,7 @@ def launches(context: Context) -> Evidence:
     found = first.join(calls, on=_CORRELATION)
     found = context.domains.with_domain(found, None, "", "earlier")
     found = context.domains.with_domain(found, "device", "", "later")
-    number = pl.format("{} of process {} in file {}", "correlation", "process", "source")
+    number = context.call_number()
     texts = (
         pl.format("call {} {}", pl.col("call").cast(pl.String), number),
         pl.format("start of {} {}", pl.col("name").cast(pl.String).str.slice(0, 40), number),

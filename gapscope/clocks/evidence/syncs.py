@@ -22,7 +22,7 @@ def copies(context: Context) -> Evidence:
 def _evidence(context: Context, waits: pl.DataFrame, kind: str) -> Evidence:
     found = context.domains.with_domain(waits, "device", "", "earlier")
     found = context.domains.with_domain(found, None, "", "later")
-    number = pl.format("{} of process {} in file {}", "correlation", "process", "source")
+    number = context.call_number()
     texts = (
         pl.format("end of {} {} of process {}", pl.col("name").str.slice(0, 40), "op", "process"),
         pl.format("return of {} {}", "call", number),
