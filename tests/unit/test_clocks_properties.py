@@ -116,8 +116,8 @@ def assert_same_handoffs(before, after):
     assert both.height == before.handoffs.height == after.handoffs.height
     assert both["status"].to_list() == both["status_2"].to_list()
     changed = (both["gap_ns"] - both["gap_ns_2"]).abs()
-    assert (changed <= both["uncertainty_ns"]).all()
-    assert (changed <= both["uncertainty_ns_2"]).all()
+    # Each gap is true within its own bound; as windows begin elsewhere, one bound may be narrower than the other.
+    assert (changed <= both["uncertainty_ns"] + both["uncertainty_ns_2"]).all()
 
 
 SHIFTS = st.one_of(st.sampled_from([1, -1, 90 * DAY, -90 * DAY]), st.integers(-90 * DAY, 90 * DAY))
