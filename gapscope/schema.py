@@ -428,7 +428,8 @@ TILES: Table = {
     "detail": Column(pl.String(), "What is known beside; null: nothing."),
     "evidence": Column(
         pl.String(),
-        "How the dependency is known: `recorded`, `structural`, `declared`, `inferred`, `assumed`, `unknown`.",
+        "How the dependency and its cause are known, the weaker of both: `recorded`, `structural`, `declared`, "
+        "`inferred`, `assumed`, `unknown`.",
     ),
     "runner_up": Column(
         pl.String(), "What the clocks cannot tell from the binding dependency; null: the choice is certain."

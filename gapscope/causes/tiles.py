@@ -16,7 +16,7 @@ from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
 from gapscope.causes.sharing import with_device_sharing
 from gapscope.graph import Graph, find_walks, walk_handoffs
-from gapscope.graph.edges import EVIDENCE, TYPES
+from gapscope.graph.edges import EVIDENCE, LEVEL, TYPES
 from gapscope.graph.kernels import BODY, HOST_GAP, LEAD, RESIDUAL, UNKNOWN, VIA_ACK
 from gapscope.schema import HANDOFFS, TILES, dtypes
 
@@ -188,6 +188,15 @@ def _cause() -> pl.Expr:
 def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     """Return table ``tiles``."""
     levels = dict(enumerate(EVIDENCE))
+    # A cause is known no better than what its name rests on, however well the edge that the walk took is.
+    cause = pl.col("cause").cast(pl.String)
+    at_best = (
+        pl.when(cause == "unexplained")
+        .then(LEVEL["unknown"])
+        .when(cause.is_in(["device_sharing", "slot_wait"]))
+        .then(LEVEL["inferred"])
+        .otherwise(0)
+    )
     submitted, moved, arrived = (pl.col(c) for c in ("submit_ns", "movement_start_ns", "available_ns"))
     begin = pl.col("start_ns")
     phase = (
@@ -209,7 +218,7 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         duration_ns=pl.col("end_ns") - begin,
         op=pl.col("name"),
         rank=pl.col("item_rank"),
-        evidence=pl.col("evidence").replace_strict(levels, return_dtype=pl.String),
+        evidence=pl.max_horizontal("evidence", at_best).replace_strict(levels, return_dtype=pl.String),
         runner_up=pl.when(pl.col("runner_up").is_not_null()).then("runner_name"),
         detail=pl.coalesce(
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),

@@ -234,6 +234,8 @@ def test_little_is_unexplained(run):
 def test_every_tile_says_what_it_is_of_and_how_it_is_known(run):
     _, tiles = steady(run)
     assert set(tiles["evidence"]) <= set(EVIDENCE)
+    weak = tiles.filter(pl.col("cause").cast(pl.String).is_in(["device_sharing", "slot_wait", "unexplained"]))
+    assert not set(weak["evidence"]) & {"recorded", "structural", "declared"}
     assert set(tiles["cause"]) <= set(CAUSES)
     assert tiles.filter(pl.col("evidence") != "unknown").select("rank", "lane", "op").null_count().row(0) == (0, 0, 0)
 
