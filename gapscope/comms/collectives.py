@@ -38,6 +38,7 @@ _END = {
     "correlation": pl.Int64,
     "who": pl.Int32,
     "device": pl.Int32,
+    "stream": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "is_root": pl.Boolean,
@@ -60,8 +61,8 @@ def collective_ends(trace: Trace, declared: Sequence[str] = ()) -> pl.DataFrame:
 
     Returns:
         ``instance`` (a text that the kernels of one operation share; null: its peers are not known), ``op`` (text),
-        ``source``, ``process``, ``thread`` (of the launch), ``correlation``, ``who`` (rank), ``device``, ``start_ns``,
-        ``end_ns`` (on the file's clock), ``is_root``, ``size_bytes``, ``group``, ``seq``, ``step``, ``host_ns``,
+        ``source``, ``process``, ``thread`` (of the launch), ``correlation``, ``who`` (rank), ``device``,
+        ``stream``, ``start_ns``, ``end_ns`` (on the file's clock), ``is_root``, ``size_bytes``, ``group``, ``seq``, ``step``, ``host_ns``,
         ``host_end`` (the record of the host that asked for it) and ``by``: ``metadata``, ``order`` or ``declared``.
     """
     rows = pl.concat([_of_torch(trace), _of_nsys(trace), _of_names(trace, declared)])
@@ -95,7 +96,7 @@ def _with_kernels(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     ops_there = (
         trace.scan("ops")
         .filter(pl.col("start_ns").is_not_null())
-        .select(*_CORRELATION, "device", "start_ns", "end_ns", name=pl.col("name").cast(pl.String))
+        .select(*_CORRELATION, "device", "stream", "start_ns", "end_ns", name=pl.col("name").cast(pl.String))
         .join(rows.lazy().select(_CORRELATION), on=_CORRELATION, how="semi")
         .unique(_CORRELATION)
         .collect()

@@ -36,6 +36,7 @@ _END = {
     **_RECORD,
     "correlation": pl.Int64,
     "device": pl.Int32,
+    "stream": pl.Int64,
     "op_start": pl.Int64,
     "op_end": pl.Int64,
     "batch_ns": pl.Int64,
@@ -51,7 +52,7 @@ def message_ends(trace: Trace) -> pl.DataFrame:
     Returns:
         ``source, process, thread, rank, op`` (``send``, ``recv``), ``group``, ``peer`` (null: not known), ``seq``,
         ``size_bytes``, ``host_ns``, ``host_end`` (its host record), ``by`` (``metadata``: torch recorded its peer;
-        ``order``), ``correlation``, ``device``, ``op_start``, ``op_end`` (of its kernel; null: not known),
+        ``order``), ``correlation``, ``device``, ``stream``, ``op_start``, ``op_end`` (of its kernel; null: not known),
         ``batch_ns``, ``batch_end`` (the range within which it was launched), ``step``, and ``instance``, a text that
         the two ends of a message share; null where its other end is not known.
     """
@@ -175,7 +176,7 @@ def _with_kernels(trace: Trace, rows: pl.DataFrame, batches: pl.DataFrame) -> pl
     kernels = (
         trace.scan("ops")
         .filter(pl.col("start_ns").is_not_null() & pl.col("name").cast(pl.String).str.contains(_KERNEL))
-        .select(*_CORRELATION, "device", op_start="start_ns", op_end="end_ns")
+        .select(*_CORRELATION, "device", "stream", op_start="start_ns", op_end="end_ns")
         .collect()
     )
     launches = (
