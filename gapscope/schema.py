@@ -393,6 +393,13 @@ HANDOFFS: Table = {
         "Collectives: when `dst_rank` had arrived itself; from here to `movement_start_ns` it waited for `src_rank`. "
         "Unix ns on the common timebase; null for pairs, or if it is not known.",
     ),
+    "transfer_ns": Column(
+        pl.Int64(),
+        "Collectives: the shortest time that any rank's communication took, each on its own clock; what `dst_rank` "
+        "took beyond it was waiting (`available_ns - arrival_ns - transfer_ns`), whatever the clocks. Null for pairs, or if "
+        "a rank's is not known.",
+    ),
+    "shortest_rank": Column(pl.Int64(), "Collectives: rank that took that long: the last to arrive by lengths alone."),
     "gap_ns": Column(pl.Int64(), "consumer_start - producer_finish; null if either is, or if the ranks are unaligned."),
     "uncertainty_ns": Column(
         pl.Int64(),

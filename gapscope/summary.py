@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from gapscope.arrivals import summarize_groups
 from gapscope.causes.summary import summarize_causes
 from gapscope.findings import Finding
 from gapscope.handoffs.steady import start_up_rule
@@ -53,10 +54,12 @@ def summarize(
             "start_up": handoffs.filter(~pl.col("steady")).height,
             "status": {name: by_status[name] for name in STATUS.categories if name in by_status},
             "order": dict(sorted(zip(order["order"].cast(pl.String), order["len"], strict=True))),
+            "origin": dict(sorted(handoffs.group_by("origin").len().iter_rows())),
         },
         "selection": selection,
         "start_up_rule": start_up_rule(selection["warmup"]),
         "edges": _edges(handoffs),
+        "groups": summarize_groups(handoffs, COUNTED),
         "causes": summarize_causes(handoffs, tiles),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }

@@ -63,8 +63,8 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of
-        the call that launched the receiving operation), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common
-        timebase).
+        the call that launched the receiving operation; on the host the begin of the receive), ``bracket_ns`` and
+        ``bracket_end_ns`` (of the receive, common timebase).
     """
     rows = handoffs.with_row_index("walk").with_columns(
         pl.col("walk").cast(pl.Int64),
@@ -101,4 +101,6 @@ def _receives(graph: Graph) -> pl.DataFrame:
         .group_by([*KEY, "dst_rank"])
         .agg(bracket_ns=pl.col("start_ns").min(), bracket_end_ns=pl.col("end_ns").max())
     )
-    return spans.join(received, on=[*KEY, "dst_rank"], how="left", nulls_equal=True)
+    facts = spans.join(received, on=[*KEY, "dst_rank"], how="left", nulls_equal=True)
+    # A receive on the host is asked for by its bracket alone.
+    return facts.with_columns(receive_launched_ns=pl.coalesce("receive_launched_ns", "bracket_ns"))

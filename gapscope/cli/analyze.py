@@ -16,6 +16,7 @@ from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_opt
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
+from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
 from gapscope.reports.text import render_text
@@ -67,6 +68,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
     warmup: Annotated[
         int, typer.Option("--warmup", min=0, help="Steps of each pair of ranks that count as start-up.")
     ] = 1,
+    unmarked: Unmarked = False,
+    comm_kernel: CommKernel = None,
     offset: Offset = None,
     same_host: SameHost = False,
     clock_bound: ClockBound = None,
@@ -97,6 +100,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
             ranks=_ranks(ranks),
             warmup=warmup,
             clocks=clocks,
+            unmarked=unmarked,
+            comm_kernels=comm_kernel or (),
             progress=progress,
         )
     if out is not None:

@@ -15,6 +15,7 @@ from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_opt
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
+from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
 from gapscope.reports.chain import render_chain
@@ -45,6 +46,8 @@ def explain_command(  # noqa: PLR0917 - typer hands options over by position
     fmt: Annotated[
         Format, typer.Option("--format", help="text: the chain; json: handoff and tiles; csv: one line per tile.")
     ] = Format.text,
+    unmarked: Unmarked = False,
+    comm_kernel: CommKernel = None,
     offset: Offset = None,
     same_host: SameHost = False,
     clock_bound: ClockBound = None,
@@ -67,6 +70,8 @@ def explain_command(  # noqa: PLR0917 - typer hands options over by position
             paths,
             options=load_options(nsys, no_cache, rank_of, job),
             clocks=align_options(offset, same_host, clock_bound, anchors),
+            unmarked=unmarked,
+            comm_kernels=comm_kernel or (),
             progress=progress,
         )
     row = _chosen(analysis.handoffs, handoff)

@@ -1,8 +1,8 @@
 """Collectives: which kernels of which ranks are one operation.
 
 torch.profiler writes group and size to the kernel. nsys has NCCL's own ranges without a group: with exactly two ranks
-that do collectives, the group is theirs. Kernels that are no NCCL (one-shot all-reduces of engines) count where the user
-declares their names.
+that do collectives, the group is theirs. Kernels that are no NCCL (one-shot all-reduces of engines) count where the
+user declares their names.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def collective_ends(trace: Trace, declared: Sequence[str] = ()) -> pl.DataFrame:
     Returns:
         ``instance`` (a text that the kernels of one operation share; null: its peers are not known), ``op`` (text),
         ``source``, ``process``, ``thread`` (of the launch), ``correlation``, ``who`` (rank), ``device``,
-        ``stream``, ``start_ns``, ``end_ns`` (on the file's clock), ``is_root``, ``size_bytes``, ``group``, ``seq``, ``step``, ``host_ns``,
-        ``host_end`` (the record of the host that asked for it) and ``by``: ``metadata``, ``order`` or ``declared``.
+        ``stream``, ``start_ns``, ``end_ns`` (on the file's clock), ``is_root``, ``size_bytes``, ``group``, ``seq``,
+        ``step``, ``host_ns``, ``host_end`` (the record of the host that asked for it) and ``by``: ``metadata``, ``order`` or ``declared``.
     """
     rows = pl.concat([_of_torch(trace), _of_nsys(trace), _of_names(trace, declared)])
     if not rows.height:
@@ -201,9 +201,7 @@ def _of_names(trace: Trace, declared: Sequence[str]) -> pl.DataFrame:
             by=pl.lit(DECLARED),
         )
         missing = [pl.lit(None, dtype=_END[n]).alias(n) for n in _ROW if n not in found.columns]
-        parts.append(
-            found.with_columns(missing).select(*(pl.col(n).cast(_END[n]) for n in _ROW), "channel", "name")
-        )
+        parts.append(found.with_columns(missing).select(*(pl.col(n).cast(_END[n]) for n in _ROW), "channel", "name"))
     return pl.concat(parts)
 
 

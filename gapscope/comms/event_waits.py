@@ -113,8 +113,8 @@ def _guessed(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFra
         .filter(pl.col("correlation").is_not_null() & pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
         .join(waits.lazy().select(_PROCESS).unique(), on=_PROCESS, how="semi")
     )
-    threads = calls.join(waits.lazy().select(_CORRELATION), on=_CORRELATION, how="semi")
-    threads = threads.select(*_CORRELATION, "thread").collect().unique(_CORRELATION)
+    waiting = calls.join(waits.lazy().select(_CORRELATION), on=_CORRELATION, how="semi")
+    threads = waiting.select(*_CORRELATION, "thread").collect().unique(_CORRELATION)
     records = (
         calls.filter(pl.col("family") == "event_record")
         .select(*_PROCESS, "thread", record="correlation")

@@ -32,7 +32,8 @@ def paired(rows: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         rows: ``channel`` (what has an order of its own), ``who`` (participant), ``what`` (kind and size, equal for all
-            participants; null: not known), ``step``, ``seq`` (null if not recorded), ``order`` (position among the participant's own).
+            participants; null: not known), ``step``, ``seq`` (null if not recorded), ``order``
+            (position among the participant's own).
     """
     known = rows.filter(pl.col("seq").is_not_null()).with_columns(
         instance=pl.format("{} seq {}", "channel", "seq"), _n=pl.len().over("channel", "who", "seq")

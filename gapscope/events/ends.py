@@ -13,7 +13,6 @@ from gapscope.events.points import point_times
 from gapscope.events.times import close_open_ranges, mark_times
 from gapscope.trace import Trace
 
-
 _ORIGIN = {
     "job": pl.String,
     "src": pl.Int64,

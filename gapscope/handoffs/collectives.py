@@ -20,10 +20,17 @@ def waiting_ranks(sides: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
         alignment: Where each clock stands: who was last can only be seen on one timebase.
 
     Returns:
-        Beside the events ``arrival_ns``: when the rank that waited had arrived itself, on the common timebase.
+        Beside the events ``arrival_ns``: when the rank that waited had arrived itself, on the common timebase;
+        ``transfer_ns``: the shortest that any rank's communication took, each on its own clock (null: one is not
+        known); ``shortest_rank``: whose that is.
     """
     arrived = _arrived(sides, alignment)
-    arrived = arrived.with_columns(_known=pl.col("_arrival").is_not_null().all().over(KEY))
+    took = pl.col("available_ns") - pl.col("movement_start_ns")
+    arrived = arrived.with_columns(_known=pl.col("_arrival").is_not_null().all().over(KEY), _took=took)
+    arrived = arrived.with_columns(
+        transfer_ns=pl.when(pl.col("_took").is_not_null().all().over(KEY)).then(pl.col("_took").min().over(KEY)),
+        shortest_rank=pl.col("side_rank").sort_by("_took", nulls_last=True).first().over(KEY),
+    )
     last = (
         arrived.filter("_known")
         .sort("_arrival", "side_rank")
@@ -55,6 +62,8 @@ def waiting_ranks(sides: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
     own = arrived.select(
         *KEY,
         pl.col("_arrival").alias("arrival_ns"),
+        "transfer_ns",
+        pl.when(pl.col("transfer_ns").is_not_null()).then("shortest_rank").alias("shortest_rank"),
         "receive_post_ns",
         "receive_post_source",
         "receive_post_device",

@@ -42,7 +42,9 @@ def note_on_no_marks(trace: Trace) -> Finding:
     return Finding(
         "no_handoff_marks",
         "warning",
-        "No handoff marks were found" + (f" (only {plural(units, 'step or request mark')})." if units else "."),
+        "No handoff marks were found"
+        + (f" (only {plural(units, 'step or request mark')})" if units else "")
+        + ", and no communication that could be paired between recorded ranks.",
         "Put ranges such as `gapscope::submit src=0 dst=1 seq=7` around the code that enqueues a handoff (NVTX or "
         "torch.profiler.record_function): produce and submit on the source, receive and consume on the destination.",
     )
@@ -136,7 +138,7 @@ def _repeated(frame: pl.DataFrame) -> list[Finding]:
 
 def _opaque(frame: pl.DataFrame) -> list[Finding]:
     sources = [(pl.col(f"{e}_source") == "estimated").fill_null(value=False) for e in EVENTS]
-    opaque = frame.filter(pl.any_horizontal(sources)).height
+    opaque = frame.filter(pl.any_horizontal(sources) & pl.col("origin").is_null()).height
     if not opaque:
         return []
     return [

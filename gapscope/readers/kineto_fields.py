@@ -140,6 +140,7 @@ _NAMES = (
     # Text, 1 if a prefix is enough, group, class.
     ("gapscope::", 1, _CPU_OPS, Row.OP),
     ("record_param_comms", 0, _CPU_OPS, Row.COMM),
+    ("c10d::send", 0, _CPU_OPS, Row.OP),  # encloses what gloo annotates only after it has sent
     ("autograd::engine::evaluate_function", 1, _CPU_OPS, Row.AUTOGRAD),
     ("gapscope::", 1, _UNCATEGORIZED, Row.ANNOTATION),
     ("thread_name", 0, META_GROUP, Row.THREAD_NAME),

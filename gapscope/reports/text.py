@@ -45,6 +45,8 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         parts += [Text(""), _edges(summary)]
         for edge in [e for e in summary["edges"] if e["gap"]["n"]][:_MOST_PHASE_TABLES]:
             parts += [Text(""), _phases(edge)]
+        if summary["groups"]:
+            parts += [Text(""), _groups(summary["groups"])]
         parts += [_left_out(summary)]
         for edge in summary["causes"]["edges"][:_MOST_PHASE_TABLES]:
             parts += [Text(""), _causes(edge)]
@@ -84,6 +86,10 @@ def _headline(summary: dict[str, Any]) -> Text:
     others = [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items() if k != "complete"]
     states = ", ".join([f"{n['status'].get('complete', 0):,} complete", *others])
     text.append(f" ({states if others else 'all complete'})", style="not bold")
+    without = {"metadata": "their recorded peers", "order": "their order"}
+    by = [f"{n['origin'][o]:,} by {words}" for o, words in without.items() if o in n["origin"]]
+    if by:
+        text.append(f", found without marks: {', '.join(by)}", style="not bold")
     counted = f"; percentiles are over the {n['counted']:,} that are complete, in order and past start-up"
     if not n["counted"]:
         counted = "; none of them can be counted"
@@ -175,8 +181,7 @@ def _is_bounded(entry: dict[str, Any]) -> bool:
 
 
 def _edge_name(edge: dict[str, Any]) -> str:
-    src = "?" if edge["src_rank"] is None else _end(edge["src_rank"])
-    name = f"{src} → {_end(edge['dst_rank'])}"
+    name = f"{_end(edge['src_rank'])} → {_end(edge['dst_rank'])}"
     if edge["group"] is not None:
         name = f"{edge['group']}: {name}"
     if edge["channel"]:
@@ -184,7 +189,9 @@ def _edge_name(edge: dict[str, Any]) -> str:
     return name + (f" {edge['direction']}" if edge["direction"] else "")
 
 
-def _end(rank: int) -> str:
+def _end(rank: int | None) -> str:
+    if rank is None:
+        return "?"
     return f"host:{-1 - rank}" if rank < 0 else str(rank)
 
 
@@ -200,6 +207,32 @@ def _edges(summary: dict[str, Any]) -> Table:
             f"{gap['n']:,}",
             *(duration(gap.get(f"{q}_ns"), floor) for q in _QUANTILES),
             _error(edge["gap_uncertainty_ns"], edge["counted"]),
+        )
+    return table
+
+
+def _groups(groups: Sequence[dict[str, Any]]) -> Table:
+    """Return how long ranks waited for the last to arrive, apart from the transfer."""
+    table = plain_table(
+        "collectives", ">n", "last to arrive", ">others waited p50", ">p90", ">transfer p50", ">p90", "split"
+    )
+    for group in groups[:_MOST_PHASE_TABLES]:
+        last = ", ".join(f"rank {r['rank']} in {r['times']:,}" for r in group["last"][:_FEW_WORST])
+        more = len(group["last"]) - _FEW_WORST
+        bound = group["uncertainty_ns"] or 0
+        by_arrival = [part for part in ("wait", "transfer") if group[part]["by"] == "arrival"]
+        how = f"{' and '.join(by_arrival)} by arrival, ± {_error(group['uncertainty_ns'], 1)}; " if by_arrival else ""
+        how += "" if len(by_arrival) == 2 else "rest by length" if by_arrival else "by length"
+        table.add_row(
+            f"group {group['group']}",
+            f"{group['collectives']:,}",
+            last + (f", {more} more" if more > 0 else ""),
+            *(
+                duration(group[part].get(f"{q}_ns"), bound if part in by_arrival else 0)
+                for part in ("wait", "transfer")
+                for q in ("p50", "p90")
+            ),
+            Text(how.removesuffix("; "), style="dim"),
         )
     return table
 

@@ -89,7 +89,12 @@ class Recording:
         self._add("syncs", {**row, "event_sync": event_sync})
 
     def message(self, name: Literal["gloo:send", "gloo:recv"], start_ns: int, end_ns: int) -> None:
-        """Add a message between hosts as torch annotates it."""
+        """Add a message between hosts as torch annotates it, and the operator that sends it."""
+        if name == "gloo:send":
+            self._add(
+                "ranges",
+                {"kind": "op", "thread": THREAD, "start_ns": start_ns, "end_ns": start_ns, "name": "c10d::send"},
+            )
         row = {"kind": "annotation", "thread": THREAD, "start_ns": start_ns, "end_ns": end_ns, "name": name}
         self._add("ranges", row)
 

@@ -12,7 +12,7 @@ from gapscope.unmarked.ends import SIDE
 from gapscope.unmarked.neighbors import with_neighbors
 
 
-def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return the ends of collectives, columns `gapscope.unmarked.ends.SIDE`, and kernels that belong to none.
 
     Args:
@@ -20,7 +20,8 @@ def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.Data
         declared: See `gapscope.comms.collectives.collective_ends`.
 
     Returns:
-        The ends, and ``op, rank, by, n``: how many kernels have no known peers.
+        The ends of collectives of all with all, those of messages from or to a root, and ``op, rank, by, n``: how many
+        kernels have no known peers.
     """
     members = collective_ends(trace, declared)
     members = members.unique(["source", "process", "correlation"], keep="first", maintain_order=True)
@@ -45,8 +46,8 @@ def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.Data
         src=pl.lit(None, dtype=pl.Int64),
         dst=pl.lit(None, dtype=pl.Int64),
     )
-    parts = [_sides(everyone), *(_sides(r) for r in _rooted(members.filter(is_rooted)))]
-    return pl.concat(parts), alone.sort("rank", "op")
+    rooted = pl.concat(_sides(r) for r in _rooted(members.filter(is_rooted)))
+    return _sides(everyone), rooted, alone.sort("rank", "op")
 
 
 def _evidence() -> pl.Expr:
@@ -74,17 +75,13 @@ def _rooted(members: pl.DataFrame) -> list[pl.DataFrame]:
             rows.with_columns(
                 src=pl.when(outward).then("root").otherwise("other").cast(pl.Int64),
                 dst=pl.when(outward).then("other").otherwise("root").cast(pl.Int64),
-                # Beside messages of the same ranks, whose channels count from zero.
-                channel=pl.lit(_ROOTED_CHANNEL, dtype=pl.Int64) + pl.col("group").rank("dense").cast(pl.Int64) - 1,
+                channel=pl.col("group").rank("dense").cast(pl.Int64) - 1,
                 seq="seq_of",
                 group=pl.lit(None, dtype=pl.String),
                 end=pl.when(is_source).then(pl.lit("src")).otherwise(pl.lit("dst")),
             )
         )
     return sides
-
-
-_ROOTED_CHANNEL = 1000
 
 
 def _sides(rows: pl.DataFrame) -> pl.DataFrame:

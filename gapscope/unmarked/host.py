@@ -23,8 +23,9 @@ _COMPUTE = r"^PP:(\d+)[FBIW](\d+)$"
 
 def host_transfers(trace: Trace) -> pl.DataFrame:
     """Return the ends of all messages of gloo, columns `gapscope.unmarked.ends.SIDE`."""
-    rows = host_message_ends(trace).rename({"who": "rank", "start_ns": "host_ns", "end_ns": "host_end"})
-    rows = rows.with_columns(is_send=pl.col("op") == "send").sort("host_ns", maintain_order=True)
+    rows = host_message_ends(trace).rename({"who": "rank", "end_ns": "host_end"})
+    rows = rows.with_columns(is_send=pl.col("op") == "send", host_ns=pl.coalesce("asked_ns", "start_ns"))
+    rows = rows.sort("host_ns", maintain_order=True)
     rows = rows.join(
         trace.processes.select("source", "process", "has_ops"), on=["source", "process"], maintain_order="left"
     )
@@ -42,7 +43,7 @@ def host_transfers(trace: Trace) -> pl.DataFrame:
         op_end=pl.when(is_send).then("host_ns").otherwise("host_end"),
         time_source=pl.lit("emitted"),
         transport=pl.lit("gloo"),
-        origin=pl.lit("order"),
+        origin="by",
         evidence=pl.lit("inferred"),
     )
     return keyed(trace, rows, separate=[])
@@ -55,8 +56,10 @@ def _source(on_gpu: pl.Expr, on_host: pl.Expr) -> pl.Expr:
 def _after_wait(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``before_*``: the operation that the thread had waited for last when it asked."""
     waits = pl.concat([host_waits(trace), blocking_copies(trace)])
-    calls = trace.scan("calls").select(*_CORRELATION, "thread").join(
-        waits.lazy().select(_CORRELATION), on=_CORRELATION, how="semi"
+    calls = (
+        trace.scan("calls")
+        .select(*_CORRELATION, "thread")
+        .join(waits.lazy().select(_CORRELATION), on=_CORRELATION, how="semi")
     )
     waits = waits.join(calls.collect(), on=_CORRELATION).sort("later_ns")
     ops = (
@@ -85,7 +88,9 @@ def _before_launch(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         .select(*_LANE, "correlation", call_ns="start_ns")
     )
     ops = trace.scan("ops").filter(pl.col("start_ns").is_not_null())
-    ops = ops.select(*_CORRELATION, after_ns="start_ns", after_end_ns="end_ns", after_device="device", after_stream="stream")
+    ops = ops.select(
+        *_CORRELATION, after_ns="start_ns", after_end_ns="end_ns", after_device="device", after_stream="stream"
+    )
     launches = calls.join(ops, on=_CORRELATION).sort("call_ns").collect().rename({"correlation": "after_correlation"})
     return (
         rows.sort("host_end")

@@ -46,8 +46,10 @@ def keyed(trace: Trace, rows: pl.DataFrame, separate: list[str]) -> pl.DataFrame
     sent = rows.filter(is_send).with_columns(seq=pl.int_range(pl.len(), dtype=pl.Int64).over(_CHANNEL))
     received = rows.filter(~is_send).drop("seq", strict=False)
     of_send = sent.filter(pl.col("instance").is_not_null()).select("instance", "seq")
-    received = received.join(of_send, on="instance", how="left", maintain_order="left") if sent.height else (
-        received.with_columns(seq=pl.lit(None, dtype=pl.Int64))
+    received = (
+        received.join(of_send, on="instance", how="left", maintain_order="left")
+        if sent.height
+        else (received.with_columns(seq=pl.lit(None, dtype=pl.Int64)))
     )
     counts = sent.group_by(_CHANNEL).agg(n_sent=pl.len().cast(pl.Int64))
     received = received.join(counts, on=_CHANNEL, how="left", nulls_equal=True, maintain_order="left")

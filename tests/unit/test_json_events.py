@@ -74,7 +74,8 @@ def class_of(event):
         return Row.ANNOTATION if name.startswith("gapscope::") else None
     found = CLASSES.get(category.lower())
     if category.lower() in ("cpu_op", "operator"):
-        found = Row.COMM if name == "record_param_comms" else Row.OP if name.startswith("gapscope::") else None
+        is_op = name.startswith("gapscope::") or name == "c10d::send"
+        found = Row.COMM if name == "record_param_comms" else Row.OP if is_op else None
         if name.startswith("autograd::engine::evaluate_function"):
             found = Row.AUTOGRAD
     return found

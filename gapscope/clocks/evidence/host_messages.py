@@ -1,4 +1,4 @@
-"""Messages between hosts (gloo): a receive cannot return before its send began."""
+"""Messages between hosts (gloo): a receive cannot return before the operator that sends began."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def host_messages(context: Context) -> Evidence:
         pl.format("send of {} on rank {}", "instance", "who"),
         pl.format("receive of {} on rank {}", "instance", "who_2"),
     )
-    frame = rows.with_columns(earlier_ns="start_ns", later_ns="end_ns_2")
+    frame = rows.with_columns(earlier_ns="asked_ns", later_ns="end_ns_2")
     return context.evidence(frame, "host_message", texts, pl.col("instance"))

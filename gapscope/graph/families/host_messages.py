@@ -20,7 +20,9 @@ def host_messages(context: Context) -> pl.DataFrame:
     rows = rows.join(ranges, left_on=["source", "process", "thread", "start_ns"], right_on=_PLACE).join(
         ranges, left_on=["source_2", "process_2", "thread_2", "start_ns_2"], right_on=_PLACE, suffix="_2"
     )
-    ready = pl.Series(items.start).gather(rows["item"])
+    # The annotation may begin after the message has left; the operator around it does not.
+    earlier = (rows["start_ns"] - rows["asked_ns"]).fill_null(0)
+    ready = pl.Series(items.start).gather(rows["item"]) - earlier
     return edges(
         rows.with_columns(ready_ns=ready, to=pl.col("item_2") * 2 + 1, **{"from": pl.col("item") * 2}),
         "host_message",

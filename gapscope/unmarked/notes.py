@@ -1,0 +1,124 @@
+"""What is to be said about communication without marks, in words."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.findings import Finding, plural
+from gapscope.trace import Trace
+
+_OPS = {"ncclSend": "send", "ncclRecv": "receive", "gloo:send": "send", "gloo:recv": "receive"}
+
+
+def notes_on_unmarked(trace: Trace, sides: pl.DataFrame, alone: pl.DataFrame) -> list[Finding]:
+    """Return what could not be paired, and how the rest was.
+
+    Args:
+        trace: The recordings.
+        sides: Columns `gapscope.unmarked.ends.SIDE`.
+        alone: ``op, rank, by, n``: collectives without peers.
+    """
+    return [*_without_ranks(trace), *_unpaired(sides), *_alone(alone), *_weak(sides)]
+
+
+def _without_ranks(trace: Trace) -> list[Finding]:
+    """Return which processes communicate and have no rank."""
+    nameless = trace.processes.filter(pl.col("rank").is_null()).select("source", "process", "pid", "label")
+    named = trace.scan("ranges").filter(
+        pl.col("name").is_in(list(_OPS)) & pl.col("kind").is_in(["push_pop", "annotation"])
+    )
+    of_ranges = named.select("source", "process", op=pl.col("name").replace(_OPS))
+    recorded = trace.scan("comms").filter(pl.col("op").cast(pl.String).is_in(["send", "recv"]))
+    of_records = recorded.filter(pl.col("thread").is_not_null()).select(
+        "source", "process", op=pl.col("op").cast(pl.String).replace({"recv": "receive"})
+    )
+    found = (
+        pl.concat([of_ranges, of_records])
+        .join(nameless.lazy(), on=["source", "process"])
+        .group_by("source", "process", "pid", "label", "op")
+        .agg(n=pl.len())
+        .sort("source", "process", "op", descending=[False, False, True])
+        .collect()
+    )
+    if not found.height:
+        return []
+    words = {
+        (row["pid"] or row["process"], row["label"]): ", ".join(
+            plural(n, op) for op, n in found.filter(pl.col("process") == row["process"]).select("op", "n").iter_rows()
+        )
+        for row in found.unique(["source", "process"], maintain_order=True).iter_rows(named=True)
+    }
+    listed = "; ".join(f"{label or 'process'} (pid {pid}): {counts}" for (pid, label), counts in words.items())
+    options = " ".join(f"--rank-of {pid}=RANK" for pid, _ in words)
+    return [
+        Finding(
+            "communication_without_ranks",
+            "warning",
+            f"{plural(len(words), 'process')} that send and receive have no rank, so nothing is made of it: {listed}.",
+            f"The recording does not tell which rank is which. Say so: {options}.",
+            count=len(words),
+        )
+    ]
+
+
+def _unpaired(sides: pl.DataFrame) -> list[Finding]:
+    unsure = sides.filter("is_ambiguous").group_by("rank", "end", "transport").agg(n=pl.len()).sort("rank", "end")
+    return [
+        Finding(
+            "unpaired_communication",
+            "warning",
+            f"{plural(row['n'], 'send' if row['end'] == 'src' else 'receive')} of rank {row['rank']} over "
+            f"{row['transport']} cannot be paired: neither a number nor an order that both ranks recorded alike says "
+            "which belongs to which.",
+            "They are `ambiguous`. Step marks around each step (`gapscope::step step=3`) let what is complete in both "
+            "recordings be paired step by step; handoff marks name each one.",
+            rank=row["rank"],
+            count=row["n"],
+        )
+        for row in unsure.iter_rows(named=True)
+    ]
+
+
+def _alone(alone: pl.DataFrame) -> list[Finding]:
+    return [
+        Finding(
+            "unpaired_collectives",
+            "warning",
+            f"{plural(row['n'], row['op'] + ' kernel')} of rank {row['rank']} without the same one on another rank: no "
+            "handoff is made of them.",
+            "Name the recordings of all ranks of the group; step marks let what is complete be paired step by step.",
+            rank=row["rank"],
+            count=row["n"],
+        )
+        for row in alone.iter_rows(named=True)
+    ]
+
+
+def _weak(sides: pl.DataFrame) -> list[Finding]:
+    """Return how much rests on order alone, and on calls that stand for the work around them."""
+    notes = []
+    by_order = sides.filter((pl.col("origin") == "order") & ~pl.col("is_ambiguous") & (pl.col("end") != "dst"))
+    if by_order.height:
+        notes.append(
+            Finding(
+                "paired_by_order",
+                "info",
+                f"{plural(by_order.height, 'message')} paired by order alone: the recordings name no peer, and the "
+                "ranks that communicate are taken for each other's.",
+                "Handoff marks name the ends of each one.",
+                count=by_order.height,
+            )
+        )
+    host = sides.filter((pl.col("before_source") == "estimated") & (pl.col("end") == "src"))
+    if host.height:
+        notes.append(
+            Finding(
+                "host_bounds",
+                "info",
+                f"{plural(host.height, 'message')} between hosts without a record of the work around them: producer "
+                "and consumer are taken to end and begin with the calls (source `estimated`).",
+                "Marks `produce` and `consume` around the stages tell the difference.",
+                count=host.height,
+            )
+        )
+    return notes
