@@ -25,10 +25,10 @@ def summarize_groups(handoffs: pl.DataFrame, counted: pl.Expr) -> list[dict[str,
         counted: Which of them count.
 
     Returns:
-        ``group``, ``channel``, ``collectives`` (how many), ``last``: per rank ``rank``, ``times`` (how often it arrived
-        last), ``agreed`` (of these, how often it also took the shortest); ``wait`` (of the others) and
-        ``transfer``: ``by`` (``arrival`` or ``length``), ``n``, ``p50_ns``, ``p90_ns``, ``max_ns``; ``uncertainty_ns`` (of
-        the first form).
+        ``group``, ``channel``, ``collectives`` (how many), ``last``: per rank ``rank``, ``times`` (how often it
+        arrived last), ``agreed`` (of these, how often it also took the shortest); ``wait`` (of the others) and
+        ``transfer``: ``by`` (``arrival`` or ``length``), ``n``, ``p50_ns``, ``p90_ns``, ``max_ns``;
+        ``uncertainty_ns`` (of the first form).
     """
     rows = handoffs.filter((pl.col("kind") == "collective") & pl.col("src_rank").is_not_null() & counted)
     if not rows.height:

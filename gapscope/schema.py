@@ -114,6 +114,8 @@ OPS: Table = {
     "name": Column(NAME, "Kernel name as the tool gives it; for copies and fills a short text; never null."),
     "size_bytes": Column(pl.Int64(), "Bytes copied or filled; null for kernels and graphs."),
     "copy_kind": Column(COPY_KIND, "Direction of a copy; null for other kinds."),
+    "from_device": Column(pl.Int32(), "Device that a copy between two devices reads; null for all else."),
+    "to_device": Column(pl.Int32(), "Device that a copy between two devices writes; null for all else."),
     "graph_node": Column(
         pl.Int64(), "Graph node id of an operation replayed from a graph; null if not from a graph or not recorded."
     ),
@@ -396,8 +398,8 @@ HANDOFFS: Table = {
     "transfer_ns": Column(
         pl.Int64(),
         "Collectives: the shortest time that any rank's communication took, each on its own clock; what `dst_rank` "
-        "took beyond it was waiting (`available_ns - arrival_ns - transfer_ns`), whatever the clocks. Null for pairs, or if "
-        "a rank's is not known.",
+        "took beyond it was waiting (`available_ns - arrival_ns - transfer_ns`), whatever the clocks. Null for pairs, "
+        "or if a rank's is not known.",
     ),
     "shortest_rank": Column(pl.Int64(), "Collectives: rank that took that long: the last to arrive by lengths alone."),
     "gap_ns": Column(pl.Int64(), "consumer_start - producer_finish; null if either is, or if the ranks are unaligned."),

@@ -61,9 +61,10 @@ def collective_ends(trace: Trace, declared: Sequence[str] = ()) -> pl.DataFrame:
 
     Returns:
         ``instance`` (a text that the kernels of one operation share; null: its peers are not known), ``op`` (text),
-        ``source``, ``process``, ``thread`` (of the launch), ``correlation``, ``who`` (rank), ``device``,
-        ``stream``, ``start_ns``, ``end_ns`` (on the file's clock), ``is_root``, ``size_bytes``, ``group``, ``seq``,
-        ``step``, ``host_ns``, ``host_end`` (the record of the host that asked for it) and ``by``: ``metadata``, ``order`` or ``declared``.
+        ``source``, ``process``, ``thread`` (of the launch), ``correlation``, ``who`` (rank), ``device``, ``stream``,
+        ``start_ns``, ``end_ns`` (on the file's clock), ``is_root``, ``size_bytes``, ``group``, ``seq``, ``step``,
+        ``host_ns``, ``host_end`` (the record of the host that asked for it) and ``by``: ``metadata``, ``order`` or
+        ``declared``.
     """
     rows = pl.concat([_of_torch(trace), _of_nsys(trace), _of_names(trace, declared)])
     if not rows.height:

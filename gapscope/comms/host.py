@@ -47,11 +47,11 @@ def host_message_ends(trace: Trace) -> pl.DataFrame:
     """Return one row per send and per receive.
 
     Returns:
-        ``source, process, thread, who`` (rank), ``asked_ns`` (begin of the operator that sent; null: not recorded, or a
-        receive), ``start_ns``, ``end_ns`` (the annotation, to its completion, on the file's clock), ``step``, ``op``
-        (``send``, ``recv``), ``peer`` (null: not known), ``by`` (``metadata``: a schedule names the stages; ``order``),
-        ``stage``, ``other_stage``, ``direction``, ``microbatch`` (null: no schedule says so), ``instance``, a text that the two ends of a message
-        share; null where its other end is not known.
+        ``source, process, thread, who`` (rank), ``asked_ns`` (begin of the operator that sent; null: not recorded, or
+        a receive), ``start_ns``, ``end_ns`` (the annotation, to its completion, on the file's clock), ``step``,
+        ``op`` (``send``, ``recv``), ``peer`` (null: not known), ``by`` (``metadata``: a schedule names the stages;
+        ``order``), ``stage``, ``other_stage``, ``direction``, ``microbatch`` (null: no schedule says so),
+        ``instance``, a text that the two ends of a message share; null where its other end is not known.
     """
     rows = (
         trace.scan("ranges")

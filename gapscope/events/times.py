@@ -25,6 +25,7 @@ REASONS = {
     "open": "the range was never closed",
     "nothing_before": "no recorded order or event wait tells what the communication had to wait for",
     "nothing_after": "no recorded order or event wait tells what had to wait for the communication",
+    "no_call": "the call that asked for it is not recorded",
     "no_kernel": "the operation of the communication is not known",
 }
 """Why a mark gives no time, in words."""

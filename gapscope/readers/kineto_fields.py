@@ -61,6 +61,8 @@ class Arg(IntEnum):
     SEQ = FIRST_ARG + 21
     KIND = FIRST_ARG + 22  # ROCm: direction of a copy
     TITLE = FIRST_ARG + 23  # name that a metadata event gives
+    FROM_DEVICE = FIRST_ARG + 24
+    TO_DEVICE = FIRST_ARG + 25
 
 
 COLUMNS = FIRST_ARG + len(Arg)
@@ -73,6 +75,8 @@ ARGS = (
     ("device", Arg.DEVICE, INT),
     ("context", Arg.CONTEXT, INT),
     ("bytes", Arg.BYTES, INT),
+    ("fromDevice", Arg.FROM_DEVICE, INT),
+    ("toDevice", Arg.TO_DEVICE, INT),
     ("graph node id", Arg.GRAPH_NODE, INT),
     ("cuda_sync_kind", Arg.SYNC_KIND, TEXT),
     ("event_id", Arg.EVENT_ID, INT),

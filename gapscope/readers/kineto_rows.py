@@ -46,7 +46,17 @@ _ON_DEVICE: dict[str, int] = {
     "context": Arg.CONTEXT,
 }
 GROUPS: dict[str, tuple[tuple[Row, ...], dict[str, int]]] = {
-    "ops": (GPU_OPS, _ON_DEVICE | {"bytes": Arg.BYTES, "graph_node": Arg.GRAPH_NODE, "kind": Arg.KIND}),
+    "ops": (
+        GPU_OPS,
+        _ON_DEVICE
+        | {
+            "bytes": Arg.BYTES,
+            "graph_node": Arg.GRAPH_NODE,
+            "kind": Arg.KIND,
+            "from": Arg.FROM_DEVICE,
+            "to": Arg.TO_DEVICE,
+        },
+    ),
     "calls": ((Row.CALL,), {"correlation": Arg.CORRELATION}),
     "syncs": (
         (Row.SYNC, Row.EVENT),

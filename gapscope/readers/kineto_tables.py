@@ -152,8 +152,12 @@ class TableBuilder:
     def _ops(self) -> pl.DataFrame:
         frame = self._timed("ops")
         frame = frame.with_columns(stream=pl.coalesce("stream", self._stream_of_tid(frame["tid"])))
+        # Every copy names both devices; only between two of them do they tell anything.
+        between = (pl.col("row") == Row.MEMCPY) & (pl.col("from") != pl.col("to"))
+        ends = {name: pl.col(name.removesuffix("_device")) for name in ("from_device", "to_device")}
         return frame.with_columns(
             *self._placed(),
+            *(pl.when(between & c.is_between(0, _MOST_INT32)).then(c).alias(name) for name, c in ends.items()),
             pl.col("row").replace_strict(_OP_KINDS, return_dtype=OP_KIND).alias("kind"),
             self._names(frame),
             pl.when(pl.col("row") != Row.KERNEL).then("bytes").alias("size_bytes"),

@@ -24,6 +24,7 @@ OP_TABLES = (KERNEL, MEMCPY, MEMSET, GRAPH_TRACE)
 
 _PLACE = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
 _EXPECTED = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+_ENDS = ("srcDeviceId", "dstDeviceId")
 _UNIFIED = {11: 1, 12: 2, 13: 8}  # ENUM_CUDA_MEMCPY_OPER has copies of unified memory beyond CUPTI's own kinds
 _UNNAMED = pl.lit("unnamed", dtype=NAME)
 
@@ -50,23 +51,27 @@ def read_ops(reading: Reading) -> list[Part]:
     expected_name = () if named_by else ("demangledName",)
     return [
         *_read(reading, KERNEL, (*named_by, "graphNodeId"), expected_name, kernels),
-        *_read(reading, MEMCPY, ("bytes", "copyKind", "graphNodeId"), ("bytes", "copyKind"), _copies),
+        *_read(reading, MEMCPY, ("bytes", "copyKind", "graphNodeId", *_ENDS), ("bytes", "copyKind"), _copies),
         *_read(reading, MEMSET, ("bytes", "graphNodeId"), ("bytes",), _fills),
         *_read(reading, GRAPH_TRACE, ("graphId",), (), graphs),
     ]
 
 
 def _copies(piece: pl.DataFrame) -> dict[str, pl.Expr | pl.Series]:
-    kinds = COPY_KIND.categories
+    kinds = COPY_KIND.categories.to_list()
     number = pl.col("copyKind").replace(_UNIFIED)
     known = pl.when(number.is_between(1, len(kinds) - 1)).then(number).otherwise(0).fill_null(0)
     positions = piece.select(known.cast(pl.UInt32)).to_series()
     labels = pl.Series(["memcpy", *(f"memcpy {k}" for k in kinds[1:])], dtype=NAME)
     return {
         "name": labels.gather(positions),
-        "copy_kind": kinds.cast(COPY_KIND).gather(positions),
+        "copy_kind": pl.Series(kinds, dtype=COPY_KIND).gather(positions),
         "size_bytes": pl.col("bytes"),
         "graph_node": pl.col("graphNodeId"),
+        **{
+            name: pl.when(number == kinds.index("PtoP")).then(pl.col(column).cast(pl.Int32, strict=False))
+            for name, column in zip(("from_device", "to_device"), _ENDS, strict=True)
+        },
     }
 
 

@@ -123,7 +123,11 @@ def ends_of(trace: Trace, sides: pl.DataFrame, first_id: int) -> Ends:
     table = table.join(doubtful.with_columns(_doubtful=pl.lit(value=True)), on=KEY, how="left", nulls_equal=True)
     table = table.with_columns(repeated=pl.col("repeated") | pl.col("_doubtful").fill_null(value=False))
     origins = brackets.select(*KEY, "origin").unique(KEY, keep="first", maintain_order=True)
-    return Ends(brackets, brackets, launched, table.drop("_doubtful"), origins)
+    uncalled = [
+        pl.when(pl.col(f"{e}_ns").is_null() & pl.col(f"has_{mark}")).then(pl.lit("no_call")).alias(f"{e}_reason")
+        for e, mark in (("submit", "submit"), ("receive_post", "receive"))
+    ]
+    return Ends(brackets, brackets, launched, table.with_columns(uncalled).drop("_doubtful"), origins)
 
 
 def both(marked: Ends | None, found: Ends | None) -> Ends | None:

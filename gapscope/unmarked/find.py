@@ -9,6 +9,7 @@ import polars as pl
 from gapscope.events import Ends
 from gapscope.findings import Finding
 from gapscope.trace import Trace
+from gapscope.unmarked.copies import peer_copies
 from gapscope.unmarked.ends import SIDE, both, ends_of
 from gapscope.unmarked.groups import groups
 from gapscope.unmarked.host import host_transfers
@@ -34,7 +35,7 @@ def with_unmarked(
         return marked, []
     collectives, rooted, alone = groups(trace, comm_kernels)
     if marked is None or wanted:
-        parts = [messages(trace), host_transfers(trace), rooted, collectives]
+        parts = [messages(trace), host_transfers(trace), peer_copies(trace), rooted, collectives]
     else:
         parts = [collectives.filter(pl.col("evidence") == "declared")]
         alone = alone.filter(pl.col("by") == "declared")
@@ -63,16 +64,20 @@ def _apart(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _without(sides: pl.DataFrame, marked: Ends) -> pl.DataFrame:
-    """Leave out what a mark encloses: operations launched inside a bracket, and gloo calls within one."""
-    brackets = marked.brackets.select("mark_id", *_PLACE, begin="start_ns", until="end_ns", of="mark")
+    """Leave out what marks name: operations launched inside a submit or receive, and gloo calls within one."""
+    transfer = pl.col("mark").is_in(["submit", "receive"])
+    brackets = marked.brackets.filter(transfer).select("mark_id", *_PLACE, begin="start_ns", until="end_ns")
     launched = marked.launched.join(brackets, on="mark_id").select("source", "process", correlation="call_correlation")
-    transfers = brackets.filter(pl.col("of").is_in(["submit", "receive"])).sort("begin")
     sides = sides.join(launched.drop_nulls().unique(), on=_CORRELATION, how="anti", maintain_order="left")
     near = (
         sides.with_row_index("_row")
         .sort("host_ns")
         .join_asof(
-            transfers.drop("mark_id", "of"), left_on="host_ns", right_on="begin", by=_PLACE, check_sortedness=False
+            brackets.drop("mark_id").sort("begin"),
+            left_on="host_ns",
+            right_on="begin",
+            by=_PLACE,
+            check_sortedness=False,
         )
     )
     is_inside = (pl.col("host_ns") <= pl.col("until")).fill_null(value=False) & pl.col("correlation").is_null()
