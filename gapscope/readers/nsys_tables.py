@@ -21,7 +21,7 @@ from gapscope.readers.nsys_raw import RawTables, Tables
 from gapscope.readers.nsys_reading import NO_PROCESS, Reading
 from gapscope.schema import conform, empty_reader_table, reader_dtypes
 
-VERSION = 3
+VERSION = 4
 """Version of the readers of Nsight Systems exports; see `gapscope.readers.base.Reader.version`."""
 
 EVENT_TABLES = (*OP_TABLES, *CALL_TABLES, SYNC, EVENT, NVTX, *OVERHEAD_TABLES)

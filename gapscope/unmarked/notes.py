@@ -97,13 +97,15 @@ def _alone(alone: pl.DataFrame) -> list[Finding]:
 def _weak(sides: pl.DataFrame) -> list[Finding]:
     """Return how much rests on order alone, and on calls that stand for the work around them."""
     notes = []
-    by_order = sides.filter((pl.col("origin") == "order") & ~pl.col("is_ambiguous") & (pl.col("end") != "dst"))
+    by_order = sides.filter(
+        (pl.col("origin") == "order") & (pl.col("evidence") != "declared") & ~pl.col("is_ambiguous")
+    ).unique(["src", "dst", "channel", "group", "seq"])
     if by_order.height:
         notes.append(
             Finding(
                 "paired_by_order",
                 "info",
-                f"{plural(by_order.height, 'message')} paired by order alone: the recordings name no peer, and the "
+                f"{plural(by_order.height, 'transfer')} paired by order alone: the recordings name no peer, and the "
                 "ranks that communicate are taken for each other's.",
                 "Handoff marks name the ends of each one.",
                 count=by_order.height,

@@ -134,7 +134,7 @@ def test_reads_packed_files_by_content(raw, packed):
 
 
 def test_is_ready_for_the_registry():
-    assert (KINETO.name, KINETO.version) == ("torch.profiler JSON", 2)
+    assert (KINETO.name, KINETO.version) == ("torch.profiler JSON", 4)
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------

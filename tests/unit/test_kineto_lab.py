@@ -62,7 +62,8 @@ def test_counts_are_those_of_the_notes(path, counted):
     assert _count(tables["ranges"], kind="annotation") == number["user_annotation"]
     assert _count(tables["ranges"], kind="gpu_span") == number["gpu_user_annotation"]
     host = tables["comms"].filter(pl.col("thread").is_not_null()).height
-    assert info.dropped["cpu_op"] + host == number["cpu_op"]
+    sends = _count(tables["ranges"], kind="op")
+    assert info.dropped["cpu_op"] + host + sends == number["cpu_op"]
     marks = tables["ranges"].filter(pl.col("kind").cast(pl.String) == "annotation")["name"]
     for part in counted["marks"].split(","):
         name, count = part.split()
