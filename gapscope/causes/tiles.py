@@ -1,8 +1,8 @@
 """From the steps of the walks to tiles: each nanosecond of a gap with its cause, lane, occupant and evidence.
 
 A step is cut where the meaning of its time changes: at the events of the handoff (so that phases and causes are two
-views of the same tiles), at the send call's beginning, at the end of the receiving operation's launch, and where
-another process's operation left the device.
+views of the same tiles), at the send call's beginning, at the end of the receiving operation's launch, where
+another process's operation left the device, and where the profiler's own activity begins and ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import polars as pl
 from gapscope.causes.facts import handoff_facts, handoff_name, item_facts
 from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
+from gapscope.causes.overhead import with_overhead
 from gapscope.causes.sharing import with_device_sharing
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL, TYPES
@@ -81,7 +82,7 @@ def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         .otherwise(pl.lit("other"))
     )
     steps = with_device_sharing(graph, steps.with_columns(side=side))
-    steps = _with_membership(graph, steps)
+    steps = _with_membership(graph, with_overhead(graph, steps))
     return steps.with_columns(cause=_cause())
 
 
@@ -166,7 +167,9 @@ def _cause() -> pl.Expr:
     elsewhere = pl.col("side") == "other"
     via_ack = (pl.col("passed").cast(pl.Int64) & VIA_ACK) != 0
     return (
-        pl.when(what == UNKNOWN)
+        pl.when(pl.col("overhead").is_not_null())
+        .then(pl.lit("profiler_overhead"))
+        .when(what == UNKNOWN)
         .then(pl.lit("unexplained"))
         .when(via_ack)
         .then(pl.lit("slot_wait"))
@@ -218,9 +221,12 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         duration_ns=pl.col("end_ns") - begin,
         op=pl.col("name"),
         rank=pl.col("item_rank"),
-        evidence=pl.max_horizontal("evidence", at_best).replace_strict(levels, return_dtype=pl.String),
+        evidence=pl.coalesce("overhead_level", pl.max_horizontal("evidence", at_best)).replace_strict(
+            levels, return_dtype=pl.String
+        ),
         runner_up=pl.when(pl.col("runner_up").is_not_null()).then("runner_name"),
         detail=pl.coalesce(
+            "overhead",
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
             pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
             pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),

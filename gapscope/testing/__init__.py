@@ -93,6 +93,11 @@ class Recording:
         row = {"kind": "annotation", "thread": THREAD, "start_ns": start_ns, "end_ns": end_ns, "name": name}
         self._add("ranges", row)
 
+    def overhead(self, name: str, start_ns: int, end_ns: int, thread: int | None = THREAD) -> None:
+        """Add the profiler's own recorded activity; ``thread`` None: the tool does not say whose, as torch."""
+        row = {"kind": "overhead", "thread": thread, "start_ns": start_ns, "end_ns": end_ns, "name": name}
+        self._add("ranges", row)
+
     def add_process(self, other: Recording) -> Recording:
         """Let this file hold the process of another recording, too."""
         for table, rows in other.rows.items():
