@@ -2,7 +2,8 @@
 
 A step is cut where the meaning of its time changes: at the events of the handoff (so that phases and causes are two
 views of the same tiles), at the send call's beginning, at the end of the receiving operation's launch, where
-another process's operation left the device, and where the profiler's own activity begins and ends.
+another process's operation left the device, where the profiler's own activity begins and ends, and where a
+communication kernel whose peer is not known can have begun to move bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gapscope.causes.facts import handoff_facts, handoff_name, item_facts
 from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
 from gapscope.causes.overhead import with_overhead
+from gapscope.causes.peers import with_unknown_peers
 from gapscope.causes.sharing import with_device_sharing
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL, TYPES
@@ -82,7 +84,8 @@ def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         .otherwise(pl.lit("other"))
     )
     steps = with_device_sharing(graph, steps.with_columns(side=side))
-    steps = _with_membership(graph, with_overhead(graph, steps))
+    steps = with_unknown_peers(graph, with_overhead(graph, steps))
+    steps = _with_membership(graph, steps)
     return steps.with_columns(cause=_cause())
 
 
@@ -179,6 +182,8 @@ def _cause() -> pl.Expr:
         .then(pl.lit("unexplained"))
         .when((what == RESIDUAL) & ~on_host)
         .then(residual)
+        .when(pl.col("unpaired").is_in(["waiting", "not split"]))
+        .then(pl.lit("peer_wait"))
         .when(elsewhere)
         .then(pl.lit("upstream_compute"))
         .when(what.is_in([HOST_GAP, LEAD]) | on_host)
@@ -196,7 +201,7 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     at_best = (
         pl.when(cause == "unexplained")
         .then(LEVEL["unknown"])
-        .when(cause.is_in(["device_sharing", "slot_wait"]))
+        .when(cause.is_in(["device_sharing", "slot_wait"]) | pl.col("unpaired").is_not_null())
         .then(LEVEL["inferred"])
         .otherwise(0)
     )
@@ -227,6 +232,8 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         runner_up=pl.when(pl.col("runner_up").is_not_null()).then("runner_name"),
         detail=pl.coalesce(
             "overhead",
+            pl.when(pl.col("unpaired") == "not split").then(pl.lit("peer not known: wait and transfer, not split")),
+            pl.when(cause == "peer_wait").then(pl.lit("peer not known")),
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
             pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
             pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),

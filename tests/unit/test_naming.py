@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.test_causes import (
+    COMPUTE,
     PLAIN_TILES,
     US,
     Run,
@@ -89,3 +90,84 @@ def test_overhead_without_a_thread_is_not_of_a_thread_that_went_on_or_came_later
 def test_overhead_without_a_thread_long_before_any_call_is_nobodys():
     found = overhead(220, 230, None, "torch").explained()  # 80 before the next call, and only 10 long
     assert tiles(found) == PLAIN_TILES
+
+
+# Communication whose peer is not known ----------------------------------------------------------------------------
+
+RECEIVED = {"received": (150, 335), "consumed": (340, 400)}
+
+
+def lonely(seq=1, at=0, run=None, **moments):
+    """A receive with NCCL of which no send kernel is recorded."""
+    run = run or Run()
+    run.source(seq, at)
+    run.destination(seq, at, nccl=True, **{**RECEIVED, **moments})
+    return run
+
+
+def test_one_receive_without_a_peer_is_waiting_and_moving_not_split():
+    found = lonely().explained()
+    assert tiles(found) == [("peer_wait", 1, 200, 335), ("event_release", 1, 335, 340)]
+    assert set(of_cause(found, "detail", "peer_wait")) == {"peer not known: wait and transfer, not split"}
+    assert set(of_cause(found, "evidence", "peer_wait")) == {"inferred"}
+
+
+def sized(run):
+    """Let all marks tell the size."""
+    for r in run.ranks:
+        for row in r.rows["ranges"]:
+            row["name"] += " bytes=4096"
+    return run
+
+
+def test_of_several_receives_the_shortest_tells_what_moving_takes():
+    run = lonely()
+    lonely(2, 1000, run, receive=(20, 330), receive_call=(310, 320), received=(325, 337), event=331, consume=(332, 339),
+           wait=333, consume_call=(334, 335), consumed=(342, 400))  # fmt: skip
+    found = sized(run).explained()
+    assert tiles(found)[0] == ("peer_wait", 1, 200, 323)
+    assert tiles(found)[1:] == [("movement", 1, 323, 335), ("event_release", 1, 335, 340)]
+    assert set(of_cause(found, "detail", "peer_wait")) == {"peer not known"}
+    assert set(of_cause(found, "evidence", "movement")) == {"inferred"}
+    assert ("movement", 1, 325, 337) in tiles(found, "0>1/0/2", 1000)
+
+
+def test_receives_of_unknown_or_other_size_tell_nothing():
+    run = lonely()
+    lonely(2, 1000, run, received=(323, 335))
+    assert tiles(run.explained())[0] == ("peer_wait", 1, 200, 335)
+    other = lonely()
+    lonely(2, 1000, other, received=(323, 335))
+    for row in other.ranks[0].rows["ranges"] + other.ranks[1].rows["ranges"]:
+        row["name"] += f" bytes={row['start_ns'] // (1000 * US)}"
+    assert tiles(other.explained())[0] == ("peer_wait", 1, 200, 335)
+
+
+def test_a_receive_with_its_peer_is_not_guessed_at():
+    run = Run().handoff(nccl=True, **RECEIVED)
+    assert "peer_wait" not in set(sized(run).explained().tiles["cause"])
+
+
+def test_a_collective_of_others_before_the_consumer():
+    """An all-reduce with a rank that is not recorded runs on the consumer's stream."""
+    run = Run("torch")
+    for call, ran in (((3, 4), (20, 30)), ((9, 10), (90, 352))):
+        run.op(1, call, ran, COMPUTE, name="ncclDevKernel_AllReduce_Sum")
+        r = run.ranks[1]
+        row = {"op": "allreduce", "group": "3", "group_ranks": "[1, 2]", "group_size": 2, "size_bytes": 64}
+        r._add("comms", {**row, "start_ns": ran[0] * US, "end_ns": ran[1] * US,
+                         "correlation": r.rows["ops"][-1]["correlation"]})  # fmt: skip
+    found = run.handoff().explained()
+    assert tiles(found) == [
+        ("peer_wait", 1, 200, 342), ("consumer_busy", 1, 342, 352), ("stream_turnaround", 1, 352, 360),
+    ]  # fmt: skip
+    assert set(of_cause(found, "op", "peer_wait")) == {"ncclDevKernel_AllReduce_Sum"}
+    assert set(of_cause(found, "evidence", "consumer_busy")) == {"inferred"}
+
+
+def test_a_send_of_others_is_no_waiting():
+    run = Run("torch")
+    run.op(1, (9, 10), (90, 352), COMPUTE, name="ncclDevKernel_SendRecv")
+    row = {"op": "send", "group": "3", "peer": 2, "size_bytes": 64, "start_ns": 90 * US, "end_ns": 352 * US}
+    run.ranks[1]._add("comms", {**row, "correlation": run.ranks[1].rows["ops"][-1]["correlation"]})
+    assert tiles(run.handoff().explained())[0] == ("consumer_busy", 1, 200, 352)
