@@ -88,12 +88,11 @@ def _alone(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
 
 def _with_size(graph: Graph, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add ``role`` (``send``, ``receive`` or the collective; empty: not known) and ``size_bytes`` (null: not known)."""
-    recorded = graph.context.trace.scan("comms").filter(pl.col("correlation").is_not_null())
-    recorded = recorded.join(kernels.lazy().select(_CORRELATION).unique(), on=_CORRELATION, how="semi")
-    recorded = recorded.select(
+    rows = graph.context.trace.scan("comms").filter(pl.col("correlation").is_not_null())
+    rows = rows.join(kernels.lazy().select(_CORRELATION).unique(), on=_CORRELATION, how="semi").select(
         *_CORRELATION, of_record=pl.col("op").cast(pl.String).replace("recv", "receive"), recorded_bytes="size_bytes"
     )
-    recorded = recorded.collect().unique(_CORRELATION, keep="none")
+    recorded = rows.collect().unique(_CORRELATION, keep="none")
     found = kernels.join(recorded, on=_CORRELATION, how="left")
     ops, ends = graph.context.bracket_ops, graph.context.ends
     if ends is not None and ops.height:

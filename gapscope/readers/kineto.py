@@ -18,7 +18,7 @@ class KinetoReader:
     """Reads the Chrome trace JSON of torch.profiler."""
 
     name = _NAME
-    version = 2
+    version = 3
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Tell by content if the file is a Chrome trace that torch.profiler may have written.

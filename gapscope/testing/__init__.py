@@ -93,6 +93,10 @@ class Recording:
         row = {"kind": "annotation", "thread": THREAD, "start_ns": start_ns, "end_ns": end_ns, "name": name}
         self._add("ranges", row)
 
+    def stream(self, stream: int, kind: str, device: int = 0) -> None:
+        """Say how a stream was made, as nsys does: one of `gapscope.schema.STREAM_KIND`."""
+        self._add("streams", {"context": 1, "device": device, "stream": stream, "kind": kind})
+
     def overhead(self, name: str, start_ns: int, end_ns: int, thread: int | None = THREAD) -> None:
         """Add the profiler's own recorded activity; ``thread`` None: the tool does not say whose, as torch."""
         row = {"kind": "overhead", "thread": thread, "start_ns": start_ns, "end_ns": end_ns, "name": name}

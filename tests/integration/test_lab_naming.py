@@ -27,3 +27,13 @@ def test_the_first_buffer_that_torch_asks_for_is_the_profilers():
 def test_what_the_profiler_does_on_other_threads_is_not_on_the_chain():
     """nsys allocates memory for 509 µs on NCCL's watchdog thread while rank 0 sleeps before a send."""
     assert "profiler_overhead" not in set(analyzed("two_gpus_nccl_late_submit_nsys").tiles["cause"])
+
+
+def test_nsys_says_which_streams_wait_for_the_default_stream():
+    """torch computes in the legacy default stream, 7, and makes all its own streams non-blocking."""
+    trace = gapscope.load(run_paths(dict(RUNS)["one_gpu_mailbox_mixed"]))
+    found = trace.table("streams").filter(pl.col("stream").is_in([7, 13]))
+    assert found.select("source", "rank", "device", "context", "stream", "kind").rows() == [
+        (0, 0, 0, 1, 7, "legacy_default"),
+        (0, 0, 0, 1, 13, "non_blocking"),
+    ]
