@@ -30,8 +30,8 @@ def event_waits(context: Context) -> pl.DataFrame:
     )
     if not waits.height:
         return pl.DataFrame(schema=EDGE)
-    waits = _on_devices(context, waits).with_row_index("wait")
-    released = _released_by(context, waits)
+    waits = on_devices(context, waits).with_row_index("wait")
+    released = released_by(context, waits)
     end = pl.Series(context.items.end)
     released = released.with_columns(ready_ns=end.gather(released["op"])).with_columns(pl.col("op").cast(pl.Int64))
     streams = _first_behind(context, released.filter(pl.col("kind") == "stream_wait"))
@@ -57,7 +57,7 @@ def _numbered_ops(context: Context) -> pl.DataFrame:
     return ops.select(*_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64)).sort("correlation", "op")
 
 
-def _on_devices(context: Context, rows: pl.DataFrame) -> pl.DataFrame:
+def on_devices(context: Context, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows of ``syncs`` with the device of their stream.
 
     nsys writes device 0 for every wait, and torch none for a record. The operations of a stream say where it is; only
@@ -70,10 +70,10 @@ def _on_devices(context: Context, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(device=pl.coalesce("of_stream", "device")).drop("of_stream")
 
 
-def _released_by(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
+def released_by(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     """Return the waits with ``op`` (the operation that releases each) and ``evidence``."""
     syncs = context.trace.scan("syncs").filter((pl.col("kind") == "event_record") & pl.col("correlation").is_not_null())
-    records = _on_devices(context, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
+    records = on_devices(context, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
     records = records.rename({"device": "record_device", "stream": "record_stream"})
     ops = _numbered_ops(context)
     by_id = waits.filter(pl.col("event_sync").is_not_null()).join(
