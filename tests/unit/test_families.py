@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_causes import COMPUTE, PLAIN_TILES, TRANSFER, Run, of_cause, tiles
+from tests.unit.test_causes import COMPUTE, PLAIN_TILES, TRANSFER, US, Run, of_cause, tiles
 
 # The legacy default stream ----------------------------------------------------------------------------------------
 
@@ -88,3 +88,94 @@ def test_two_threads_that_enqueue_at_once_are_in_no_order():
         if "receive" in row["name"]:
             row.update(thread=2, end_ns=312_000)
     assert "stream_turnaround" not in {cause for cause, *_ in tiles(run.explained())}
+
+
+# Polling ----------------------------------------------------------------------------------------------------------
+
+
+def polling(tool="nsys", polls=((210, 211), (250, 251), (290, 291)), ended=280, other=None, event=(1, 1, 1)):
+    """Rank 0 polls an event before it asks for the transfer; what the event stands for ends after the producer."""
+    run = Run(tool)
+    r = run.ranks[0]
+    run.op(0, (3, 4), (20, ended), 21, name="polled")
+    r.event_record(5 * US, 21, 90 if tool == "nsys" else None)
+    for (begin, end), which in zip(polls, event, strict=False):
+        r.event_query(begin * US, end * US, which, 90 if tool == "nsys" and which == 1 else None)
+    if other is not None:
+        r.timed_call(other * US, (other + 1) * US, "other")
+    calls = sorted(r.rows["calls"], key=lambda row: row["start_ns"])
+    r.rows["calls"][:] = calls
+    run.source(produce=(6, 10), produce_call=(7, 8))
+    run.destination()
+    return run
+
+
+@pytest.mark.parametrize("tool", ["nsys", "torch"])
+def test_what_a_host_polls_for_holds_it(tool):
+    found = polling(tool).explained()
+    assert tiles(found) == [("stream_queueing", 0, 200, 280), ("late_submission", 0, 280, 300), *PLAIN_TILES[1:]]
+    assert of_cause(found, "op", "stream_queueing") == ["polled"]
+    assert of_cause(found, "evidence", "late_submission")[0] == "inferred"
+
+
+def test_an_operation_that_ends_within_the_query_holds_its_return():
+    found = polling(polls=((210, 211), (250, 251), (270, 291))).explained()
+    assert tiles(found)[0] == ("stream_queueing", 0, 200, 280)
+    assert tiles(found)[1] == ("late_submission", 0, 280, 300)
+
+
+@pytest.mark.parametrize(
+    "not_polling",
+    [
+        {"polls": ((290, 291),)},  # a single query
+        {"other": 260},  # the host did something else in between
+        {"ended": 240},  # the query before would have found it ended already
+        {"ended": 320},  # it had not ended by then: another operation, or polled for in vain
+        {"event": (2, 3, 1)},  # other events
+    ],
+)
+def test_no_polling_holds_no_host(not_polling):
+    assert tiles(polling(**not_polling).explained()) == PLAIN_TILES
+
+
+# Batches of stream memory operations ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cuStreamWriteValue32_v2", "cuStreamBatchMemOp_v2"])
+def test_a_batch_behind_the_transfer_writes_its_flag(name):
+    run = Run()
+    run.source(submit=(300, 342))
+    run.ranks[0].timed_call(322 * US, 341 * US, "stream_memop", name)
+    run.destination()
+    assert tiles(run.explained())[1:3] == [("submit_call", 0, 300, 341), ("flag_wait", 1, 341, 345)]
+
+
+def test_a_batch_ahead_of_the_transfer_writes_no_flag():
+    """It waits for the slot; the flag is another call, and the last that may write it counts."""
+    run = Run()
+    run.ranks[0].timed_call(302 * US, 303 * US, "stream_memop", "cuStreamBatchMemOp_v2")
+    assert tiles(run.handoff().explained()) == PLAIN_TILES
+
+
+def held(ahead):
+    """As `slots` of test_causes, with the wait for the slot in a batch ahead of the transfer, or none at all."""
+    run = Run()
+    for k in range(5):
+        at = (k + 1) * 1000
+        sent = (505, 515) if k else (210, 220)
+        if ahead is not None:
+            run.ranks[0].timed_call((at + ahead) * US, (at + ahead + 1) * US, "stream_memop", "cuStreamBatchMemOp")
+        moments = {"submit": (20, 40), "send_call": (30, 32), "sent": sent, "received": (sent[1] + 10, sent[1] + 15)}
+        run.handoff(k + 1, at, **moments, consumed=(sent[1] + 25, 1500))
+    return run.explained()
+
+
+def test_a_batch_ahead_of_the_transfer_may_wait_for_the_slot():
+    found = held(25)
+    for k in (2, 3, 4, 5):
+        assert tiles(found, f"0>1/0/{k}", at=k * 1000)[:2] == [("slot_wait", 1, 200, 500), ("slot_wait", 0, 500, 505)]
+
+
+@pytest.mark.parametrize("ahead", [None, 34])
+def test_without_a_wait_ahead_of_the_transfer_there_is_no_slot(ahead):
+    assert "slot_wait" not in set(held(ahead).tiles["cause"])
