@@ -17,7 +17,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
 
     Returns:
         ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``),
-        ``device``, ``label``.
+        ``device``, ``label``, ``item_start_ns``.
     """
     items = graph.items
     numbers = wanted.drop_nulls().unique().sort().cast(pl.Int64)
@@ -47,6 +47,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
         item_source="source",
         item_process="process",
         label=pl.format("rank {} {} ({})", "rank", "name", "lane"),
+        item_start_ns=pl.Series(items.start).gather(both["item"]),
     )
 
 
@@ -64,7 +65,7 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of
         the call that launched the receiving operation), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common
-        timebase).
+        timebase), ``transport``.
     """
     rows = handoffs.with_row_index("walk").with_columns(
         pl.col("walk").cast(pl.Int64),
@@ -76,7 +77,7 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     return rows.select(
         "walk", "handoff_id", "key_text", "src_rank", "dst_rank", "channel", "seq", "producer_finish_ns", "submit_ns",
         "movement_start_ns", "available_ns", "consumer_start_ns", "receive_launched_ns", "bracket_ns", "bracket_end_ns",
-        "uncertainty_ns",
+        "uncertainty_ns", transport=pl.col("transport").cast(pl.String),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 A receive or a collective runs while it waits for its peer, and then while the bytes move. Where no record pairs it with
 its peer, the two cannot be told apart in one kernel. Of several of one kind and size the shortest waited least, so what
 the others took longer is waiting, at least (algorithms.md 2.3, the form that needs no clocks). A send is left out:
-it may be eager and wait for nobody.
+it may be eager and wait for nobody. Nor can a receive between hosts be split whose sender is not known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_unknown_peers(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         The steps with ``unpaired``: ``waiting``, ``moving`` or ``not split``; null: of anything else.
     """
     bodies = steps.filter(pl.col("what") == BODY)["item"].drop_nulls().unique()
-    alone = _alone(graph, bodies.filter(bodies < graph.items.n_ops))
+    alone = pl.concat([_alone(graph, bodies.filter(bodies < graph.items.n_ops)), _messages(graph, bodies)])
     if not alone.height:
         return steps.with_columns(unpaired=pl.lit(None, dtype=pl.String))
     joined = steps.join(alone, on="item", how="left", maintain_order="left")
@@ -64,11 +64,8 @@ def _alone(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
 
     ``moving_ns`` is when its bytes can have begun to move at the earliest; null: nothing tells.
     """
-    items, edges = graph.items, graph.edges
-    ends = bodies.to_numpy().astype(np.int64) * 2 + 1
-    pairing = np.isin(edges.kind, [TYPE["send_recv"], TYPE["collective"]])
-    before = np.concatenate([[0], np.cumsum(pairing)])
-    lonely = bodies.filter(pl.Series(before[edges.first[ends + 1]] == before[edges.first[ends]], dtype=pl.Boolean))
+    items = graph.items
+    lonely = _without(graph, bodies, "send_recv", "collective")
     wanted = items.ops[lonely].filter(pl.col("name").cast(pl.String).str.contains(KERNEL))
     if not wanted.height:
         return pl.DataFrame(schema={"item": pl.Int64, "is_alone": pl.Boolean, "moving_ns": pl.Int64})
@@ -84,6 +81,23 @@ def _alone(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
     return alike.select(
         "item", is_alone=pl.lit(value=True), moving_ns=pl.when(several).then(pl.col("end_ns") - shortest)
     ).filter(pl.col("item").is_in(lonely.implode()))
+
+
+def _messages(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
+    """Return host receives without a known sender, in the columns of `_alone`."""
+    n = graph.items.n_ops
+    lonely = _without(graph, bodies.filter(bodies >= n), "host_message")
+    names = graph.items.hosts["name"].gather(lonely - n).cast(pl.String)
+    received = lonely.filter(names == "gloo:recv").cast(pl.Int64).alias("item")
+    nothing = pl.lit(None, dtype=pl.Int64)
+    return received.to_frame().with_columns(is_alone=pl.lit(value=True), moving_ns=nothing)
+
+
+def _without(graph: Graph, items: pl.Series, *kinds: str) -> pl.Series:
+    """Return the items to whose ends no edge of these types leads."""
+    edges, ends = graph.edges, items.to_numpy().astype(np.int64) * 2 + 1
+    before = np.concatenate([[0], np.cumsum(np.isin(edges.kind, [TYPE[kind] for kind in kinds]))])
+    return items.filter(pl.Series(before[edges.first[ends + 1]] == before[edges.first[ends]], dtype=pl.Boolean))
 
 
 def _with_size(graph: Graph, kernels: pl.DataFrame) -> pl.DataFrame:

@@ -37,3 +37,12 @@ def test_nsys_says_which_streams_wait_for_the_default_stream():
         (0, 0, 0, 1, 7, "legacy_default"),
         (0, 0, 0, 1, 13, "non_blocking"),
     ]
+
+
+def test_what_gloo_receives_within_the_receive_is_data_and_the_token_holds_no_gap():
+    """Rank 0 waits for the token before its stage, so it is in no gap; each receive on rank 1 is the handoff's data."""
+    found = analyzed("one_gpu_gloo_none_torch").tiles
+    messages = found.filter((pl.col("op") == "gloo:recv") & (pl.col("cause") != "unexplained"))
+    assert set(messages["cause"]) == {"movement"}
+    assert set(messages["rank"]) == {1}
+    assert messages["handoff_id"].n_unique() == 20

@@ -171,3 +171,58 @@ def test_a_send_of_others_is_no_waiting():
     row = {"op": "send", "group": "3", "peer": 2, "size_bytes": 64, "start_ns": 90 * US, "end_ns": 352 * US}
     run.ranks[1]._add("comms", {**row, "correlation": run.ranks[1].rows["ops"][-1]["correlation"]})
     assert tiles(run.handoff().explained())[0] == ("consumer_busy", 1, 200, 352)
+
+
+# Messages between hosts -------------------------------------------------------------------------------------------
+
+
+def message(begin, until, sent=None, rank=1, transport="", others=0, **moments):
+    """A message that rank 1 receives on its host, in µs; ``sent``: when rank 0 sends it, if that is recorded."""
+    run = Run("torch")
+    run.ranks[rank].message("gloo:recv", *ns((begin, until)))
+    if sent is not None:
+        run.ranks[1 - rank].message("gloo:send", *ns((sent, sent + 5)))
+    late = {"receive": (430, 455), "receive_call": (440, 450), "received": (455, 500), "event": 460, "wait": 472,
+            "consume": (470, 490), "consume_call": (480, 482), "consumed": (505, 550)}  # fmt: skip
+    run.handoff(**{**late, **moments})
+    for row in run.ranks[0].rows["ranges"] + run.ranks[1].rows["ranges"]:
+        row["name"] += f" transport={transport}" if transport and row["name"].startswith("gapscope") else ""
+    for k in range(others):
+        run.ranks[0].message("gloo:recv", *ns((600 + k, 601 + k)))
+    return run.explained()
+
+
+REST = [("late_receive", 1, 420, 450), ("launch_latency", 1, 450, 455), ("movement", 1, 455, 500),
+        ("event_release", 1, 500, 505)]  # fmt: skip
+
+
+def test_a_control_message_ahead_of_the_receive_is_metadata():
+    found = message(100, 420, sent=400)
+    assert ("metadata_wait", 1, 400, 420) in tiles(found)
+    assert tiles(found)[-4:] == REST
+    assert of_cause(found, "evidence", "metadata_wait") == ["inferred"]
+
+
+def test_a_message_after_its_sender_is_no_late_receive():
+    """The sender was there before: all of it is the message."""
+    assert tiles(message(300, 420, sent=250))[-5:] == [("metadata_wait", 1, 300, 420), *REST]
+
+
+def test_a_message_that_began_before_the_receive_is_not_its_data():
+    """Rank 0 sends it only when the receive has begun."""
+    found = message(390, 445, sent=440, receive=(430, 475), receive_call=(447, 450))
+    assert ("metadata_wait", 1, 440, 445) in tiles(found)
+
+
+@pytest.mark.parametrize(("transport", "cause"), [("gloo", "movement"), ("nccl", "metadata_wait"), ("", "movement")])
+def test_a_message_within_the_receive_is_its_data_where_hosts_move_that(transport, cause):
+    found = message(432, 438, sent=431, transport=transport)
+    assert (cause, 1, 432, 438) in tiles(found)
+
+
+@pytest.mark.parametrize(("begin", "cause"), [(300, "metadata_wait"), (431, "peer_wait")])
+def test_a_message_of_an_unknown_sender_is_not_split(begin, cause):
+    found = message(begin, 439, others=1)
+    assert (cause, 1, begin, 439) in tiles(found)
+    assert set(of_cause(found, "detail", cause)) == {"peer not known: wait and transfer, not split"}
+    assert set(of_cause(found, "evidence", cause)) == {"inferred"}
