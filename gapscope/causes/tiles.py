@@ -144,8 +144,7 @@ def _cause() -> pl.Expr:
         pl.when(launched.fill_null(value=True)).then(pl.lit("late_launch")).otherwise(pl.lit("late_receive"))
     )
     # What a host receives within the receive is this handoff's data if hosts move it; all else is about other data.
-    name = pl.col("name")
-    message = on_host & (what == BODY) & name.str.starts_with("gloo:") & (name != "gloo:send")
+    message = on_host & (what == BODY) & pl.col("name").str.starts_with("gloo:") & (pl.col("name") != "gloo:send")
     inside = at_destination & pl.col("item_start_ns").is_between(pl.col("bracket_ns"), pl.col("bracket_end_ns"))
     by_hosts = pl.col("transport").is_in(["gloo", "unknown"]).fill_null(value=True)
     data = message & inside.fill_null(value=False) & by_hosts
