@@ -25,6 +25,7 @@ NONE = -1
 _CORRELATION = ["source", "process", "correlation"]
 _THREAD = ["source", "process", "thread"]
 _STREAM = ["source", "process", "device", "stream"]
+_LAUNCHED = ["op_device", "op_stream", "op_start_ns"]
 HOST_RANGES = "^(gloo):"
 
 
@@ -127,7 +128,7 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     )  # fmt: skip
     unseen = _unseen_launches(ends, calls.collect_schema())
     hosts = (
-        pl.concat([calls, ranges, unseen.drop("op_start_ns").lazy()])
+        pl.concat([calls, ranges, unseen.drop(_LAUNCHED).unique(maintain_order=True).lazy()])
         .filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
         .join(chosen.lazy(), on=["source", "process"], how="semi")
         .sort(*_THREAD, "start_ns", -pl.col("end_ns"), maintain_order=True)
@@ -169,20 +170,22 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
 
 
 def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
-    """Return host items that stand for calls which are not recorded, with ``op_start_ns`` of what they launched."""
+    """Return host items that stand for calls which are not recorded, with `_LAUNCHED` of what they launched."""
     if ends is None:
-        return pl.DataFrame(schema={**schema, "op_start_ns": pl.Int64})
+        return pl.DataFrame(schema={**schema, "op_device": pl.Int32, "op_stream": pl.Int64, "op_start_ns": pl.Int64})
     inside = ends.launched.filter((pl.col("by") == "span") & pl.col("start_ns").is_not_null())
     brackets = ends.brackets.select(
         "mark_id", "source", "process", "rank", "thread", "mark", begin="start_ns", until="end_ns"
     )
-    found = inside.select("mark_id", op_start_ns="start_ns").join(brackets, on="mark_id")
+    inside = inside.select("mark_id", op_device="device", op_stream="stream", op_start_ns="start_ns")
+    found = inside.join(brackets, on="mark_id")
     # Of nested brackets the innermost says most.
-    found = found.sort("begin").unique(["source", "process", "op_start_ns"], keep="last", maintain_order=True)
+    found = found.sort("begin").unique(["source", "process", *_LAUNCHED], keep="last", maintain_order=True)
     return found.select(
         "source", "process", "rank", "thread", start_ns="begin", end_ns=pl.min_horizontal("until", "op_start_ns"),
         correlation=pl.lit(None, dtype=pl.Int64), name=pl.format("gapscope::{}", "mark").cast(pl.Categorical()),
-        family=pl.lit(None, dtype=schema["family"]), op_start_ns="op_start_ns",
+        family=pl.lit(None, dtype=schema["family"]), op_device="op_device", op_stream="op_stream",
+        op_start_ns="op_start_ns",
     ).filter(pl.col("end_ns") >= pl.col("start_ns"))  # fmt: skip
 
 
@@ -192,9 +195,13 @@ def _with_unseen(ops: pl.DataFrame, hosts: pl.DataFrame, unseen: pl.DataFrame) -
     if not unseen.height:
         return ops.with_columns(is_declared=pl.lit(value=False))
     numbers = hosts.with_row_index("unseen").filter(pl.col("family").is_null()).select(*place, "unseen")
-    stands = unseen.join(numbers, on=place).select("source", "process", "unseen", start_ns="op_start_ns")
-    stands = stands.unique(["source", "process", "start_ns"], maintain_order=True)
-    ops = ops.join(stands, on=["source", "process", "start_ns"], how="left", maintain_order="left")
+    # Of several tensors' operations some may start in the same nanosecond, on streams of their own.
+    started = [*_STREAM, "start_ns"]
+    stands = unseen.join(numbers, on=place).select(
+        "source", "process", "unseen", device="op_device", stream="op_stream", start_ns="op_start_ns"
+    )
+    stands = stands.unique(started, maintain_order=True)
+    ops = ops.join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
     declared = pl.col("call").is_null() & pl.col("unseen").is_not_null()
     return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
 
