@@ -92,7 +92,7 @@ def _receives(graph: Graph) -> pl.DataFrame:
     received = received.select(*KEY, dst_rank=pl.coalesce("side_rank", "dst"), receive_launched_ns=launched)
     brackets = ends.brackets.filter(pl.col("mark") == "receive")
     brackets = graph.context.alignment.domains.with_domain(brackets, None, "", "clock")
-    shift = graph.context.alignment.offsets(brackets["clock"], brackets["start_ns"]).fill_null(0)
+    shift = graph.context.alignment.offsets(brackets["clock"], brackets["start_ns"])
     spans = (
         brackets.with_columns(
             dst_rank=pl.coalesce("side_rank", "dst"),

@@ -25,7 +25,7 @@ CAUSES = {
     "upstream_compute": "another rank's work had to finish first",
     "profiler_overhead": "the profiler's own recorded activity",
     "unexplained": "nothing recorded explains it",
-    "unaligned": "the clocks of the ranks cannot be aligned",
+    "unaligned": "the clocks of the ranks cannot be aligned: there is no gap then, and no tile has this cause",
 }
 """Cause to what held the gap. `interference` is context and no tile."""
 

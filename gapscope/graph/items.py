@@ -20,6 +20,7 @@ from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 NONE = -1
 _CORRELATION = ["source", "process", "correlation"]
@@ -43,6 +44,7 @@ class Items:
         start: Start of each item on the common timebase.
         end: End of each item.
         lane: Number of the stream or thread of each item.
+        is_placed: Whether the times of each item are known on the common timebase.
     """
 
     ops: pl.DataFrame
@@ -50,6 +52,7 @@ class Items:
     start: Ints
     end: Ints
     lane: Indices
+    is_placed: Bools
 
     @property
     def n_ops(self) -> int:
@@ -157,16 +160,17 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     ops = ops.with_columns(call=(pl.col("call") + ops.height).cast(pl.Int32))
     ops = alignment.domains.with_domain(ops, "device", "", "clock").drop("call_ns")
     hosts = alignment.domains.with_domain(hosts, None, "", "clock")
-    ops, op_start, op_end = _moved(ops, alignment)
-    hosts, host_start, host_end = _moved(hosts, alignment)
+    ops, op_start, op_end, op_placed = _moved(ops, alignment)
+    hosts, host_start, host_end, host_placed = _moved(hosts, alignment)
     lanes = [
         ops.select(pl.struct(_STREAM).rle_id()).to_series().to_numpy().astype(np.int32),
         hosts.select(pl.struct(_THREAD).rle_id()).to_series().to_numpy().astype(np.int32),
     ]
     lanes[1] = lanes[1] + (lanes[0].max(initial=NONE) + 1)
     return Items(
-        ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), np.concatenate(lanes)
-    )
+        ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), np.concatenate(lanes),
+        np.concatenate([op_placed, host_placed]),
+    )  # fmt: skip
 
 
 def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
@@ -206,9 +210,22 @@ def _with_unseen(ops: pl.DataFrame, hosts: pl.DataFrame, unseen: pl.DataFrame) -
     return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
 
 
-def _moved(frame: pl.DataFrame, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints]:
-    """Return the rows with ``raw_start_ns`` in place of times, and their times on the common timebase."""
+def _moved(frame: pl.DataFrame, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints, Bools]:
+    """Return the rows with ``raw_start_ns`` in place of times, their times, and which of these are known.
+
+    Those of a clock that has no place on the common timebase stay as they were recorded; those in the middle of a jump
+    of their clock go on from before it. Within one file both are of use, across files they are not.
+    """
     frame = frame.with_columns(pl.col("clock").fill_null(0))
-    shift = alignment.offsets(frame["clock"], frame["start_ns"]).fill_null(0).to_numpy()
-    start, end = frame["start_ns"].to_numpy() + shift, frame["end_ns"].to_numpy() + shift
-    return frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns"), start, end
+    clock, time = frame["clock"].to_numpy().astype(np.int64), frame["start_ns"].to_numpy()
+    sure, is_amid = time.copy(), np.zeros(len(time), np.bool_)
+    for step in alignment.domains.steps:
+        amid = (clock == step.before) & (time > step.begin_ns) & (time < step.end_ns)
+        sure[amid], is_amid = step.begin_ns, is_amid | amid
+        clock = np.where((clock == step.before) & (time >= step.end_ns), step.after, clock)
+    frame = frame.with_columns(clock=pl.Series(clock))
+    offsets = alignment.offsets(frame["clock"], pl.Series(sure))
+    shift = offsets.fill_null(0).to_numpy()
+    start, end = time + shift, frame["end_ns"].to_numpy() + shift
+    known = offsets.is_not_null().to_numpy() & ~is_amid
+    return frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns"), start, end, known
