@@ -86,7 +86,10 @@ def _receives(graph: Graph) -> pl.DataFrame:
     ops, items = graph.context.bracket_ops, graph.items
     ends = graph.context.ends
     assert ends is not None
-    received = ops.filter(pl.col("mark") == "receive").sort("end").unique([*KEY, "side_rank"], keep="last")
+    # A collective may be one operation that the submit launched: that is what receives, too.
+    is_received = pl.col("mark") == "receive"
+    received = ops.filter(is_received | ((pl.col("mark") == "submit") & pl.col("group").is_not_null()))
+    received = received.sort(is_received, "end").unique([*KEY, "side_rank"], keep="last", maintain_order=True)
     call = items.ops["call"].gather(received["item"])
     launched = pl.Series(items.end).gather(call)
     received = received.select(*KEY, dst_rank=pl.coalesce("side_rank", "dst"), receive_launched_ns=launched)
@@ -102,4 +105,4 @@ def _receives(graph: Graph) -> pl.DataFrame:
         .group_by([*KEY, "dst_rank"])
         .agg(bracket_ns=pl.col("start_ns").min(), bracket_end_ns=pl.col("end_ns").max())
     )
-    return spans.join(received, on=[*KEY, "dst_rank"], how="left", nulls_equal=True)
+    return spans.join(received, on=[*KEY, "dst_rank"], how="full", nulls_equal=True, coalesce=True)

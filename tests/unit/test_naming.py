@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from tests.unit.test_causes import (
@@ -226,3 +227,51 @@ def test_a_message_of_an_unknown_sender_is_not_split(begin, cause):
     assert (cause, 1, begin, 439) in tiles(found)
     assert set(of_cause(found, "detail", cause)) == {"peer not known: wait and transfer, not split"}
     assert set(of_cause(found, "evidence", cause)) == {"inferred"}
+
+
+# Collectives that are one operation, launched in submit -----------------------------------------------------------
+
+
+def one_shot(late, receive=None, seqs=(1,), name="one_shot_all_reduce"):
+    """An all-reduce of three ranks by one kernel that submit launches; ``receive``: what there is of it (µs)."""
+    run = Run()
+    for seq in seqs:
+        at = 1_000 * (seq - 1)
+        for rank, r in enumerate(run.ranks):
+            key, more = f"group=tp seq={seq} step={seq} rank={rank}", 300 if rank == late else 0
+            r.mark(f"produce {key}", *ns((3, 10), at))
+            run.op(rank, (at + 5, at + 7), (at + 100, at + 200 + rank), COMPUTE, name="producer")
+            r.mark(f"submit {key}", *ns((210 + more, 230 + more), at))
+            run.op(rank, (at + 215 + more, at + 220 + more), (at + 225 + more, at + 560), COMPUTE, name=name)
+            if receive is not None:
+                r.mark(f"receive {key}", *ns((receive[0] + more, receive[1] + more), at))
+            r.mark(f"consume {key}", *ns((242 + more, 250 + more), at))
+            run.op(rank, (at + 244 + more, at + 245 + more), (at + 570, at + 600), COMPUTE, name="consumer")
+    return run
+
+
+@pytest.mark.parametrize("receive", [None, (232, 240)])
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_collective_of_one_operation_is_available_when_that_ends(late, receive):
+    found = one_shot(late, receive).explained()
+    for rank in {0, 1, 2} - {late}:
+        row = found.handoffs.filter(pl.col("dst_rank") == rank).row(0, named=True)
+        assert (row["status"], row["order"], row["available_ns"]) == ("complete", "ok", 560 * US)
+        assert row["available_source"] == "derived"
+        assert tiles(found, f"tp/0/1@{rank}") == [
+            ("late_submission", late, 200 + late, 510), ("submit_call", late, 510, 520),
+            ("launch_latency", late, 520, 525), ("movement", rank, 525, 560), ("stream_turnaround", rank, 560, 570),
+        ]  # fmt: skip
+
+
+def test_a_lost_receive_of_a_collective_is_not_replaced_by_its_submit():
+    """Two of three collectives have a receive that launches something on rank 1; the other lacks it there."""
+    run = one_shot(0, (232, 240), seqs=(1, 2, 3))
+    for seq in (1, 3):
+        at = 1_000 * (seq - 1)
+        run.op(1, (at + 234, at + 235), (at + 562, at + 565), COMPUTE, name="unpack")
+    for rows in run.ranks[1].rows.values():
+        rows.sort(key=lambda row: row.get("start_ns") or 0)
+    found = run.explained().handoffs.filter(pl.col("dst_rank") == 1).sort("seq")
+    assert found["available_ns"].to_list() == [565 * US, None, 2_565 * US]
+    assert found["status"].to_list() == ["complete", "incomplete", "complete"]
