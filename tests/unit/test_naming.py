@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from gapscope.causes.summary import summarize_causes
 from tests.unit.test_causes import (
     COMPUTE,
     PLAIN_TILES,
@@ -275,3 +276,25 @@ def test_a_lost_receive_of_a_collective_is_not_replaced_by_its_submit():
     found = run.explained().handoffs.filter(pl.col("dst_rank") == 1).sort("seq")
     assert found["available_ns"].to_list() == [565 * US, None, 2_565 * US]
     assert found["status"].to_list() == ["complete", "incomplete", "complete"]
+
+
+# Choices that the clocks leave open -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("choices", "uncertain"), [((), 0), ((335,), 135), ((325, 335), 135), ((200,), 0)])
+def test_what_hangs_on_a_choice_with_a_runner_up(choices, uncertain):
+    """The gap is from 200 to 360; the tiles that begin at ``choices`` have a runner-up."""
+    found = Run().handoff().explained()
+    chosen = pl.col("start_ns").is_in([at * US for at in choices])
+    marked = found.tiles.with_columns(runner_up=pl.when(chosen).then(pl.lit("another")))
+    [edge] = summarize_causes(found.handoffs.with_columns(steady=pl.lit(value=True)), marked)["edges"]
+    assert (edge["gap_ns"], edge["uncertain_ns"]) == (160 * US, uncertain * US)
+
+
+def test_pieces_of_one_stretch_are_one_choice():
+    """The send call begins within it; the choice is where the whole stretch begins."""
+    found = Run().handoff().explained()
+    of_host = (pl.col("lane") == "host:1") & (pl.col("start_ns") < 310 * US)
+    marked = found.tiles.with_columns(runner_up=pl.when(of_host).then(pl.lit("another")))
+    [edge] = summarize_causes(found.handoffs.with_columns(steady=pl.lit(value=True)), marked)["edges"]
+    assert edge["uncertain_ns"] == 0
