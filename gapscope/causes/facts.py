@@ -17,7 +17,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
 
     Returns:
         ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``),
-        ``device``, ``label``, ``item_start_ns``.
+        ``device``, ``label``, ``item_start_ns``, ``item_thread`` (null for operations).
     """
     items = graph.items
     numbers = wanted.drop_nulls().unique().sort().cast(pl.Int64)
@@ -29,12 +29,14 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
         lane=pl.format("gpu{}:stream{}", "device", "stream"),
         is_host=pl.lit(value=False),
         device=pl.col("device"),
+        thread=pl.lit(None, dtype=items.hosts.schema["thread"]),
     )
     hosts = items.hosts[of_hosts - items.n_ops].select(
         *columns,
         lane=pl.format("host:{}", "thread"),
         is_host=pl.lit(value=True),
         device=pl.lit(None, dtype=pl.Int32),
+        thread=pl.col("thread"),
     )
     both = pl.concat([ops.with_columns(item=of_ops), hosts.with_columns(item=of_hosts)])
     return both.select(
@@ -43,6 +45,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
         "name",
         "lane",
         "device",
+        item_thread="thread",
         item_rank="rank",
         item_source="source",
         item_process="process",
@@ -65,7 +68,7 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of
         the call that launched the receiving operation), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common
-        timebase), ``transport``.
+        timebase), ``transport``, ``step``, ``microbatch``.
     """
     rows = handoffs.with_row_index("walk").with_columns(
         pl.col("walk").cast(pl.Int64),
@@ -77,7 +80,7 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     return rows.select(
         "walk", "handoff_id", "key_text", "src_rank", "dst_rank", "channel", "seq", "producer_finish_ns", "submit_ns",
         "movement_start_ns", "available_ns", "consumer_start_ns", "receive_launched_ns", "bracket_ns", "bracket_end_ns",
-        "uncertainty_ns", transport=pl.col("transport").cast(pl.String),
+        "uncertainty_ns", "step", "microbatch", transport=pl.col("transport").cast(pl.String),
     )  # fmt: skip
 
 

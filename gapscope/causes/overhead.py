@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from gapscope.causes.cutting import cut_by_spans, on_lanes
 from gapscope.graph import Graph
 from gapscope.graph.edges import LEVEL
 
@@ -21,56 +22,13 @@ def with_overhead(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         graph: The graph.
-        steps: Steps with ``item``, ``is_host``, ``start_ns``, ``end_ns``.
+        steps: Steps with `gapscope.causes.cutting.LANE`.
 
     Returns:
         The steps with ``overhead`` (name of the activity; null: none) and ``overhead_level`` (how its thread is known,
         a number of `gapscope.graph.edges.EVIDENCE`).
     """
-    activity = _activity(graph)
-    if not activity.height:
-        nothing = {"overhead": pl.lit(None, dtype=pl.String), "overhead_level": pl.lit(None, dtype=pl.Int64)}
-        return steps.with_columns(**nothing)
-    items = graph.items
-    threads = items.hosts.select(*_LANE).with_row_index("item", offset=items.n_ops)
-    threads = threads.with_columns(pl.col("item").cast(pl.Int64))
-    placed = steps.with_row_index("_step").join(
-        threads.filter(pl.col("item").is_in(steps["item"].drop_nulls().unique().implode())), on="item", how="left"
-    )
-    met = (
-        placed.select("_step", *_LANE, "start_ns", "end_ns")
-        .join(activity, on=_LANE, how="inner")
-        .filter((pl.col("begin") < pl.col("end_ns")) & (pl.col("until") > pl.col("start_ns")))
-        .with_columns(
-            start_ns=pl.max_horizontal("start_ns", "begin"),
-            end_ns=pl.min_horizontal("end_ns", "until"),
-            step_end="end_ns",
-            step_start="start_ns",
-        )
-        .sort("_step", "start_ns")
-    )
-    before = met.select(
-        "_step",
-        start_ns=pl.col("end_ns").shift().over("_step").fill_null(pl.col("step_start")),
-        end_ns="start_ns",
-        overhead=pl.lit(None, dtype=pl.String),
-        overhead_level=pl.lit(None, dtype=pl.Int64),
-    )
-    after = met.group_by("_step", maintain_order=True).agg(
-        start_ns=pl.col("end_ns").last(), end_ns=pl.col("step_end").last()
-    )
-    pieces = pl.concat(
-        [met.select("_step", "start_ns", "end_ns", "overhead", "overhead_level"), before, after], how="diagonal"
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
-    steps = steps.with_row_index("_step")
-    whole = steps.join(pieces.select("_step"), on="_step", how="anti")
-    cut = steps.drop("start_ns", "end_ns").join(pieces, on="_step")
-    joined = pl.concat([whole, cut], how="diagonal")
-    return (
-        joined.sort("walk", "start_ns")
-        .drop("_step")
-        .select(*(c for c in steps.columns if c != "_step"), "overhead", "overhead_level")
-    )
+    return cut_by_spans(steps, on_lanes(_activity(graph)))
 
 
 def _activity(graph: Graph) -> pl.DataFrame:
@@ -83,8 +41,6 @@ def _activity(graph: Graph) -> pl.DataFrame:
         .select(*_LANE, "start_ns", "end_ns", overhead="name")
         .collect()
     )
-    if not rows.height:
-        return rows
     known = rows.filter(pl.col("thread").is_not_null()).with_columns(overhead_level=pl.lit(LEVEL["recorded"]))
     found = _with_thread(graph, rows.filter(pl.col("thread").is_null()).drop("thread"))
     rows = pl.concat([known, found.with_columns(overhead_level=pl.lit(LEVEL["inferred"])).select(known.columns)])

@@ -2,8 +2,8 @@
 
 A step is cut where the meaning of its time changes: at the events of the handoff (so that phases and causes are two
 views of the same tiles), at the send call's beginning, at the end of the receiving operation's launch, where
-another process's operation left the device, where the profiler's own activity begins and ends, and where a
-communication kernel whose peer is not known can have begun to move bytes.
+another process's operation left the device, where the profiler's own activity begins and ends, where a communication
+kernel whose peer is not known can have begun to move bytes, and where the schedule put another stage first.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
 from gapscope.causes.overhead import with_overhead
 from gapscope.causes.peers import with_unknown_peers
+from gapscope.causes.schedule import with_schedule
 from gapscope.causes.sharing import with_device_sharing
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL, TYPES
@@ -84,7 +85,7 @@ def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         .otherwise(pl.lit("other"))
     )
     steps = with_device_sharing(graph, steps.with_columns(side=side))
-    steps = with_unknown_peers(graph, with_overhead(graph, steps))
+    steps = with_unknown_peers(graph, with_overhead(graph, with_schedule(graph, steps)))
     steps = _with_membership(graph, steps)
     return steps.with_columns(cause=_cause())
 
@@ -141,7 +142,11 @@ def _cause() -> pl.Expr:
     host_at_source = pl.when(in_submit).then(pl.lit("submit_call")).otherwise(pl.lit("late_submission"))
     launched = pl.col("start_ns") >= pl.col("receive_launched_ns")
     host_at_destination = (
-        pl.when(launched.fill_null(value=True)).then(pl.lit("late_launch")).otherwise(pl.lit("late_receive"))
+        pl.when(pl.col("put_first").is_not_null())
+        .then(pl.lit("schedule"))
+        .when(launched.fill_null(value=True))
+        .then(pl.lit("late_launch"))
+        .otherwise(pl.lit("late_receive"))
     )
     # What a host receives within the receive is this handoff's data if hosts move it; all else is about other data.
     message = on_host & (what == BODY) & pl.col("name").str.starts_with("gloo:") & (pl.col("name") != "gloo:send")
@@ -233,6 +238,7 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col("unpaired") == "not split").then(pl.lit("peer not known: wait and transfer, not split")),
             pl.when(cause == "peer_wait").then(pl.lit("peer not known")),
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
+            pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
             pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
             pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),
             pl.when(pl.col("what") == LEAD).then(pl.format("host time after {} began", "name")),

@@ -9,6 +9,7 @@ from gapscope.causes.summary import summarize_causes
 from tests.unit.test_causes import (
     COMPUTE,
     PLAIN_TILES,
+    TRANSFER,
     US,
     Run,
     handoff,
@@ -298,3 +299,59 @@ def test_pieces_of_one_stretch_are_one_choice():
     marked = found.tiles.with_columns(runner_up=pl.when(of_host).then(pl.lit("another")))
     [edge] = summarize_causes(found.handoffs.with_columns(steady=pl.lit(value=True)), marked)["edges"]
     assert edge["uncertain_ns"] == 0
+
+
+# What the schedule put first --------------------------------------------------------------------------------------
+
+
+def two_stages(came=395, mb=(0, 1), named=True, first=(380, 600)):
+    """Rank 1 issues the stage of handoff 2 (``first``) before that of handoff 1, whose data came at 350.
+
+    ``came``: when the copy of handoff 2's data began, on a stream of its own.
+    """
+    run = Run()
+    run.source()
+    run.source(2, produce=(203, 207), produce_call=(204, 205), produced=(210, 240), submit=(322, 328),
+               send_call=(324, 326), sent=(came - 10, came - 5))  # fmt: skip
+    r1, key = run.ranks[1], "src=0 dst=1 seq={0} step={0}"
+    for seq, posted, ran, stream in ((1, 20, (345, 350), TRANSFER), (2, 30, (came, came + 5), 14)):
+        r1.mark(f"receive {key.format(seq)}", *ns((posted, posted + 5)))
+        run.copy(1, (posted + 1, posted + 2), ran, stream, "HtoD")
+        r1.event_record((posted + 6) * US, stream, seq, 1)
+    stages = ((2, first, (first[1] - 8, first[1] - 6), (610, 615)), (1, (612, 630), (620, 622), (627, 700)))
+    for seq, (begin, end), call, ran in stages:
+        r1.mark(f"consume {key.format(seq)}", *ns((begin, end)))
+        r1.stream_wait((begin + 1) * US, COMPUTE, seq, 1)
+        run.op(1, call, ran, COMPUTE, name="consumer")
+    for r in run.ranks if named else ():
+        for row in r.rows["ranges"]:
+            row["name"] += f" mb={mb[0] if 'seq=1' in row['name'] else mb[1]}"
+            row["name"] = row["name"].replace("step=1", "step=5").replace("step=2", "step=5")
+    return run.explained()
+
+
+def test_a_stage_that_was_put_first_though_its_data_came_later_is_the_schedule():
+    found = two_stages()
+    assert tiles(found) == [
+        ("late_launch", 1, 200, 380), ("schedule", 1, 380, 600), ("late_launch", 1, 600, 622),
+        ("launch_latency", 1, 622, 627),
+    ]  # fmt: skip
+    assert set(of_cause(found, "detail", "schedule")) == {"the stage of handoff 0>1/0/2 first"}
+    assert handoff(found)["dominant_cause"] == "schedule"
+    assert "schedule" not in {cause for cause, *_ in tiles(found, "0>1/0/2")}
+
+
+@pytest.mark.parametrize(
+    "not_scheduled",
+    [
+        {"came": 335},  # in the order in which the data came: the consumer is slow
+        {"mb": (1, 1)},  # the same microbatch
+        {"named": False},  # nothing tells of microbatches
+    ],
+)
+def test_other_stages_first_are_not_the_schedule(not_scheduled):
+    assert "schedule" not in {cause for cause, *_ in tiles(two_stages(**not_scheduled))}
+
+
+def test_a_stage_that_was_over_before_the_data_came_held_nothing():
+    assert "schedule" not in {cause for cause, *_ in tiles(two_stages(first=(300, 340)))}
