@@ -43,6 +43,13 @@ LAUNCHING = ("launch", "graph_launch", "memcpy", "memset")
 """Families whose calls enqueue GPU operations."""
 
 SYNC_KIND = pl.Enum(["event_record", "stream_wait", "event_sync", "event_query", "stream_sync", "device_sync"])
+STREAM_KIND = pl.Enum(
+    [
+        "blocking",  # waits for the legacy default stream of its context, and that for it
+        "non_blocking",
+        "legacy_default",
+    ]
+)
 RANGE_KIND = pl.Enum(
     [
         "push_pop",  # NVTX push/pop, type 59
@@ -219,6 +226,16 @@ PROCESSES: Table = {
     ),
 }
 
+STREAMS: Table = {
+    "source": _SOURCE,
+    "process": _PROCESS,
+    "rank": _RANK,
+    "context": _CONTEXT,
+    "device": _DEVICE,
+    "stream": _STREAM,
+    "kind": Column(STREAM_KIND, "How it was made; null: not recorded. Tools that say nothing of streams have no rows."),
+}
+
 READER_TABLES: Mapping[str, Table] = {
     "ops": OPS,
     "calls": CALLS,
@@ -227,6 +244,7 @@ READER_TABLES: Mapping[str, Table] = {
     "comms": COMMS,
     "threads": THREADS,
     "processes": PROCESSES,
+    "streams": STREAMS,
 }
 """Tables that a reader fills. It leaves out the columns ``source`` and ``rank``."""
 

@@ -21,11 +21,11 @@ CAUSES = {
     "stream_turnaround": "the operation before it on the stream had ended, and it had not started yet",
     "flag_wait": "the memory flag it waited for was written, and it had not started yet",
     "device_sharing": "everything was ready, and another process had the device",
-    "schedule": "the pipeline schedule itself ordered it so",
+    "schedule": "the data was there, and the schedule had put a stage first whose data came later",
     "upstream_compute": "another rank's work had to finish first",
     "profiler_overhead": "the profiler's own recorded activity",
     "unexplained": "nothing recorded explains it",
-    "unaligned": "the clocks of the ranks cannot be aligned",
+    "unaligned": "the clocks of the ranks cannot be aligned: there is no gap then, and no tile has this cause",
 }
 """Cause to what held the gap. `interference` is context and no tile."""
 

@@ -24,7 +24,8 @@ def summarize_causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> dict[str, A
         tiles: Table ``tiles``.
 
     Returns:
-        ``edges``: per edge ``handoffs``, ``gap_ns`` (their sum) and ``causes``, longest first: ``cause, rank``,
+        ``edges``: per edge ``handoffs``, ``gap_ns`` (their sum), ``uncertain_ns`` (of that, what lies before a choice
+        that the clocks cannot tell from its runner-up) and ``causes``, longest first: ``cause, rank``,
         ``handoff_ns`` (sum over handoffs), ``wall_ns`` (union over time), ``handoffs`` (in how many), ``dominant`` (of
         how many it is the longest), ``removable_p50_ns`` (median over those). ``evidence``: share of handoff time per
         level. ``worst``: the handoffs with the longest gaps.
@@ -39,6 +40,7 @@ def summarize_causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> dict[str, A
                 **dict(zip(EDGE, key, strict=True)),
                 "handoffs": rows.height,
                 "gap_ns": rows["gap_ns"].sum(),
+                "uncertain_ns": _uncertain_ns(mine),
                 "causes": _causes(rows, mine),
             }
         )
@@ -61,6 +63,21 @@ def summarize_causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> dict[str, A
             for row in worst.iter_rows(named=True)
         ],
     }
+
+
+def _uncertain_ns(tiles: pl.DataFrame) -> int:
+    """Return how much of the handoffs' time the walk reached only over a choice that the clocks leave open.
+
+    The choice is made where a stretch with a runner-up begins; what came before it might be another chain's.
+    """
+    rows = tiles.sort("handoff_id", "start_ns").with_columns(
+        _run=pl.struct("handoff_id", "lane", "op", "runner_up").rle_id(),
+        _begin=pl.col("start_ns").min().over("handoff_id"),
+    )
+    choices = rows.filter(pl.col("runner_up").is_not_null()).group_by("handoff_id", "_run").agg(
+        since=pl.col("start_ns").min() - pl.col("_begin").first()
+    )  # fmt: skip
+    return int(choices.group_by("handoff_id").agg(pl.col("since").max())["since"].sum())
 
 
 def _causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> list[dict[str, Any]]:

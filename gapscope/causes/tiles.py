@@ -1,8 +1,9 @@
 """From the steps of the walks to tiles: each nanosecond of a gap with its cause, lane, occupant and evidence.
 
 A step is cut where the meaning of its time changes: at the events of the handoff (so that phases and causes are two
-views of the same tiles), at the send call's beginning, at the end of the receiving operation's launch, and where
-another process's operation left the device.
+views of the same tiles), at the send call's beginning, at the end of the receiving operation's launch, where
+another process's operation left the device, where the profiler's own activity begins and ends, where a communication
+kernel whose peer is not known can have begun to move bytes, and where the schedule put another stage first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import polars as pl
 from gapscope.causes.facts import handoff_facts, handoff_name, item_facts
 from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
+from gapscope.causes.overhead import with_overhead
+from gapscope.causes.peers import with_unknown_peers
+from gapscope.causes.schedule import with_schedule
 from gapscope.causes.sharing import with_device_sharing
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL, TYPES
@@ -81,6 +85,7 @@ def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         .otherwise(pl.lit("other"))
     )
     steps = with_device_sharing(graph, steps.with_columns(side=side))
+    steps = with_unknown_peers(graph, with_overhead(graph, with_schedule(graph, steps)))
     steps = _with_membership(graph, steps)
     return steps.with_columns(cause=_cause())
 
@@ -137,20 +142,18 @@ def _cause() -> pl.Expr:
     host_at_source = pl.when(in_submit).then(pl.lit("submit_call")).otherwise(pl.lit("late_submission"))
     launched = pl.col("start_ns") >= pl.col("receive_launched_ns")
     host_at_destination = (
-        pl.when(launched.fill_null(value=True)).then(pl.lit("late_launch")).otherwise(pl.lit("late_receive"))
+        pl.when(pl.col("put_first").is_not_null())
+        .then(pl.lit("schedule"))
+        .when(launched.fill_null(value=True))
+        .then(pl.lit("late_launch"))
+        .otherwise(pl.lit("late_receive"))
     )
-    message = pl.col("name").str.starts_with("gloo:")
-    waited = (what == BODY) & message & (edge == TYPES.index("host_message"))
-    inside = pl.col("start_ns").is_between(pl.col("bracket_ns"), pl.col("bracket_end_ns"))
-    host = (
-        pl.when(waited & inside.fill_null(value=False))
-        .then(pl.lit("movement"))
-        .when(waited)
-        .then(pl.lit("metadata_wait"))
-        .when(at_source)
-        .then(host_at_source)
-        .otherwise(host_at_destination)
-    )
+    # What a host receives within the receive is this handoff's data if hosts move it; all else is about other data.
+    message = on_host & (what == BODY) & pl.col("name").str.starts_with("gloo:") & (pl.col("name") != "gloo:send")
+    inside = at_destination & pl.col("item_start_ns").is_between(pl.col("bracket_ns"), pl.col("bracket_end_ns"))
+    by_hosts = pl.col("transport").is_in(["gloo", "unknown"]).fill_null(value=True)
+    data = message & inside.fill_null(value=False) & by_hosts
+    host = pl.when(at_source).then(host_at_source).otherwise(host_at_destination)
     moving = pl.col("own_mark").is_in(["submit", "receive"])
     body = (
         pl.when(moving)
@@ -166,7 +169,9 @@ def _cause() -> pl.Expr:
     elsewhere = pl.col("side") == "other"
     via_ack = (pl.col("passed").cast(pl.Int64) & VIA_ACK) != 0
     return (
-        pl.when(what == UNKNOWN)
+        pl.when(pl.col("overhead").is_not_null())
+        .then(pl.lit("profiler_overhead"))
+        .when(what == UNKNOWN)
         .then(pl.lit("unexplained"))
         .when(via_ack)
         .then(pl.lit("slot_wait"))
@@ -176,8 +181,14 @@ def _cause() -> pl.Expr:
         .then(pl.lit("unexplained"))
         .when((what == RESIDUAL) & ~on_host)
         .then(residual)
+        .when(message & ~data & ~elsewhere)
+        .then(pl.lit("metadata_wait"))
+        .when(pl.col("unpaired").is_in(["waiting", "not split"]))
+        .then(pl.lit("peer_wait"))
         .when(elsewhere)
         .then(pl.lit("upstream_compute"))
+        .when(data)
+        .then(pl.lit("movement"))
         .when(what.is_in([HOST_GAP, LEAD]) | on_host)
         .then(host)
         .otherwise(body)
@@ -193,7 +204,7 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     at_best = (
         pl.when(cause == "unexplained")
         .then(LEVEL["unknown"])
-        .when(cause.is_in(["device_sharing", "slot_wait"]))
+        .when(cause.is_in(["device_sharing", "slot_wait"]) | pl.col("unpaired").is_not_null())
         .then(LEVEL["inferred"])
         .otherwise(0)
     )
@@ -218,10 +229,16 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         duration_ns=pl.col("end_ns") - begin,
         op=pl.col("name"),
         rank=pl.col("item_rank"),
-        evidence=pl.max_horizontal("evidence", at_best).replace_strict(levels, return_dtype=pl.String),
+        evidence=pl.coalesce("overhead_level", pl.max_horizontal("evidence", at_best)).replace_strict(
+            levels, return_dtype=pl.String
+        ),
         runner_up=pl.when(pl.col("runner_up").is_not_null()).then("runner_name"),
         detail=pl.coalesce(
+            "overhead",
+            pl.when(pl.col("unpaired") == "not split").then(pl.lit("peer not known: wait and transfer, not split")),
+            pl.when(cause == "peer_wait").then(pl.lit("peer not known")),
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
+            pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
             pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
             pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),
             pl.when(pl.col("what") == LEAD).then(pl.format("host time after {} began", "name")),

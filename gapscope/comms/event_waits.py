@@ -41,12 +41,9 @@ def event_waits(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
     )
     if not waits.height:
         return pl.DataFrame(schema=_SCHEMA)
-    ops = ops.filter(pl.col("correlation").is_not_null()).select(
-        *_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64)
-    )
-    ops = ops.sort("correlation", "op")
-    waits = _on_devices(ops, waits).with_row_index("wait")
-    released = _with_first_behind(_released_by(trace, waits, ops), ops)
+    ops = in_order(ops)
+    waits = on_devices(ops, waits).with_row_index("wait")
+    released = _with_first_behind(released_by(trace, waits, ops), ops)
     return released.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
 
 
@@ -61,11 +58,25 @@ _SCHEMA = {
 }
 
 
-def _on_devices(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def in_order(ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the operations with a correlation id, ordered by it: ``source, process, correlation, device, stream, op``.
+
+    Args:
+        ops: Has these columns.
+    """
+    ops = ops.filter(pl.col("correlation").is_not_null())
+    return ops.select(*_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64)).sort("correlation", "op")
+
+
+def on_devices(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows of ``syncs`` with the device of their stream.
 
     nsys writes device 0 for every wait, and torch none for a record. The operations of a stream say where it is; only
     where two devices of a process have streams of one number, the row itself does.
+
+    Args:
+        ops: Result of `in_order`.
+        rows: Have ``source, process, stream, device``.
     """
     known = (
         ops.select(*_PROCESS, "device", "stream")
@@ -78,10 +89,17 @@ def _on_devices(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(device=pl.coalesce("of_stream", "device")).drop("of_stream")
 
 
-def _released_by(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the waits with ``op`` (the operation that releases each) and ``evidence``."""
+def released_by(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the waits with ``op`` (the operation that releases each) and ``evidence``.
+
+    Args:
+        trace: The recordings.
+        waits: ``wait`` (a number), ``source, process, correlation, device, stream, event_sync, record_correlation,
+            kind``.
+        ops: Result of `in_order`.
+    """
     syncs = trace.scan("syncs").filter((pl.col("kind") == "event_record") & pl.col("correlation").is_not_null())
-    records = _on_devices(ops, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
+    records = on_devices(ops, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
     records = records.rename({"device": "record_device", "stream": "record_stream"})
     by_id = waits.filter(pl.col("event_sync").is_not_null()).join(
         records.filter(pl.col("event_sync").is_not_null() & pl.col("record_stream").is_not_null())

@@ -30,16 +30,19 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns `SIDE`; for each event ``<event>_ns``, ``<event>_source`` (text, null if there is no such mark),
         ``<event>_device`` (whose clock it is of; null: the host's) and ``<event>_reason``; ``has_<mark>``,
-        ``open_receive``, ``repeated`` (a mark with the same key and slot twice), ``src_source``, ``src_process``,
-        ``dst_source``, ``dst_process`` (who recorded the two ends), ``src_first_mark_ns``, ``dst_first_mark_ns``.
+        ``available_in_submit`` (of a collective: no receive launched anything), ``open_receive``, ``repeated`` (a mark
+        with the same key and slot twice), ``src_source``, ``src_process``, ``dst_source``, ``dst_process`` (who
+        recorded the two ends), ``src_first_mark_ns``, ``dst_first_mark_ns``.
     """
     frame = brackets.select(SIDE).unique(maintain_order=True)
     frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True)
     for mark, (event, which, latest) in _EVENT_OF.items():
         of_mark = brackets.filter(pl.col("mark") == mark)
-        frame = _join(
-            frame, _from_operations(of_mark, event, which, latest).with_columns(pl.lit(True).alias(f"has_{mark}"))
-        )
+        there = of_mark.select(SIDE).unique().with_columns(pl.lit(True).alias(f"has_{mark}"))
+        if mark == "receive":
+            of_mark = _with_results(brackets, of_mark)
+            frame = _join(frame, of_mark.group_by(SIDE).agg(available_in_submit=(pl.col("mark") == "submit").all()))
+        frame = _join(_join(frame, _from_operations(of_mark, event, which, latest)), there)
     for mark, event in (("submit", "submit"), ("receive", "receive_post")):
         short = pl.col("short").any()
         begun = (
@@ -59,7 +62,7 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
             frame = frame.with_columns(pl.lit(None, dtype=pl.Int32).alias(f"{column}_device"))
     frame = _join(frame, _repeated(brackets, points))
     frame = _join(frame, _files(brackets, points))
-    flags = [f"has_{mark}" for mark in _EVENT_OF] + ["open_receive", "repeated"]
+    flags = [f"has_{mark}" for mark in _EVENT_OF] + ["open_receive", "repeated", "available_in_submit"]
     opened = brackets.filter((pl.col("mark") == "receive") & pl.col("open")).select(SIDE).unique()
     frame = _join(frame, opened.with_columns(open_receive=pl.lit(True)))
     return frame.with_columns(pl.col(flags).fill_null(value=False))
@@ -95,6 +98,21 @@ def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
 
 def _join(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     return frame.join(other, on=SIDE, how="left", nulls_equal=True)
+
+
+def _with_results(brackets: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
+    """Return the receives, and in their place the submits of collectives that are one operation, launched in submit.
+
+    A rank has the result when its own operation ends, wherever that was launched. Where other collectives of the group
+    have receives that launched something on this rank, one that has none is missing, and no submit stands in for it.
+    """
+    group = [column for column in SIDE if column != "seq"]
+    idle = (pl.col("last_reason") == "nothing_launched").fill_null(value=False)
+    launching = received.filter(~idle).select(group).unique()
+    submitted = brackets.filter((pl.col("mark") == "submit") & pl.col("group").is_not_null())
+    submitted = submitted.join(launching, on=group, how="anti", nulls_equal=True)
+    kept = received.join(submitted.select(SIDE).unique(), on=SIDE, how="anti", nulls_equal=True)
+    return pl.concat([kept, submitted])
 
 
 def _from_operations(of_mark: pl.DataFrame, event: str, which: str, latest: bool) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.events import Ends
@@ -54,8 +55,18 @@ def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
     """Return the graph of a run."""
     items = find_items(trace, alignment, ends)
     context = Context(trace, alignment, items, ends)
-    edges = grouped([family(context) for family in FAMILIES], 2 * items.n)
+    edges = grouped([_comparable(context, family(context)) for family in FAMILIES], 2 * items.n)
     call = items.ops["call"].fill_null(NONE).to_numpy().astype(np.int32)
     before = thread_order(items.start, items.end, items.lane, items.n_ops)
     level = items.ops["is_declared"].to_numpy() * LEVEL["declared"]
     return Graph(items, edges, call, level.astype(np.int8), before, context)
+
+
+def _comparable(context: Context, edges: pl.DataFrame) -> pl.DataFrame:
+    """Return the edges without those across files of which one end has no known time on the common timebase."""
+    items = context.items
+    if items.is_placed.all():
+        return edges
+    one, two = (edges[side].to_numpy() // 2 for side in ("from", "to"))
+    file = context.alignment.domains.clock[items.clock]
+    return edges.filter(pl.Series((file[one] == file[two]) | (items.is_placed[one] & items.is_placed[two])))

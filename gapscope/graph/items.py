@@ -20,11 +20,13 @@ from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 NONE = -1
 _CORRELATION = ["source", "process", "correlation"]
 _THREAD = ["source", "process", "thread"]
 _STREAM = ["source", "process", "device", "stream"]
+_LAUNCHED = ["op_device", "op_stream", "op_start_ns"]
 HOST_RANGES = "^(gloo):"
 
 
@@ -42,6 +44,7 @@ class Items:
         start: Start of each item on the common timebase.
         end: End of each item.
         lane: Number of the stream or thread of each item.
+        is_placed: Whether the times of each item are known on the common timebase.
     """
 
     ops: pl.DataFrame
@@ -49,6 +52,7 @@ class Items:
     start: Ints
     end: Ints
     lane: Indices
+    is_placed: Bools
 
     @property
     def n_ops(self) -> int:
@@ -127,7 +131,7 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     )  # fmt: skip
     unseen = _unseen_launches(ends, calls.collect_schema())
     hosts = (
-        pl.concat([calls, ranges, unseen.drop("op_start_ns").lazy()])
+        pl.concat([calls, ranges, unseen.drop(_LAUNCHED).unique(maintain_order=True).lazy()])
         .filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
         .join(chosen.lazy(), on=["source", "process"], how="semi")
         .sort(*_THREAD, "start_ns", -pl.col("end_ns"), maintain_order=True)
@@ -156,33 +160,36 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     ops = ops.with_columns(call=(pl.col("call") + ops.height).cast(pl.Int32))
     ops = alignment.domains.with_domain(ops, "device", "", "clock").drop("call_ns")
     hosts = alignment.domains.with_domain(hosts, None, "", "clock")
-    ops, op_start, op_end = _moved(ops, alignment)
-    hosts, host_start, host_end = _moved(hosts, alignment)
+    ops, op_start, op_end, op_placed = _moved(ops, alignment)
+    hosts, host_start, host_end, host_placed = _moved(hosts, alignment)
     lanes = [
         ops.select(pl.struct(_STREAM).rle_id()).to_series().to_numpy().astype(np.int32),
         hosts.select(pl.struct(_THREAD).rle_id()).to_series().to_numpy().astype(np.int32),
     ]
     lanes[1] = lanes[1] + (lanes[0].max(initial=NONE) + 1)
     return Items(
-        ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), np.concatenate(lanes)
-    )
+        ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), np.concatenate(lanes),
+        np.concatenate([op_placed, host_placed]),
+    )  # fmt: skip
 
 
 def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
-    """Return host items that stand for calls which are not recorded, with ``op_start_ns`` of what they launched."""
+    """Return host items that stand for calls which are not recorded, with `_LAUNCHED` of what they launched."""
     if ends is None:
-        return pl.DataFrame(schema={**schema, "op_start_ns": pl.Int64})
+        return pl.DataFrame(schema={**schema, "op_device": pl.Int32, "op_stream": pl.Int64, "op_start_ns": pl.Int64})
     inside = ends.launched.filter((pl.col("by") == "span") & pl.col("start_ns").is_not_null())
     brackets = ends.brackets.select(
         "mark_id", "source", "process", "rank", "thread", "mark", begin="start_ns", until="end_ns"
     )
-    found = inside.select("mark_id", op_start_ns="start_ns").join(brackets, on="mark_id")
+    inside = inside.select("mark_id", op_device="device", op_stream="stream", op_start_ns="start_ns")
+    found = inside.join(brackets, on="mark_id")
     # Of nested brackets the innermost says most.
-    found = found.sort("begin").unique(["source", "process", "op_start_ns"], keep="last", maintain_order=True)
+    found = found.sort("begin").unique(["source", "process", *_LAUNCHED], keep="last", maintain_order=True)
     return found.select(
         "source", "process", "rank", "thread", start_ns="begin", end_ns=pl.min_horizontal("until", "op_start_ns"),
         correlation=pl.lit(None, dtype=pl.Int64), name=pl.format("gapscope::{}", "mark").cast(pl.Categorical()),
-        family=pl.lit(None, dtype=schema["family"]), op_start_ns="op_start_ns",
+        family=pl.lit(None, dtype=schema["family"]), op_device="op_device", op_stream="op_stream",
+        op_start_ns="op_start_ns",
     ).filter(pl.col("end_ns") >= pl.col("start_ns"))  # fmt: skip
 
 
@@ -192,16 +199,33 @@ def _with_unseen(ops: pl.DataFrame, hosts: pl.DataFrame, unseen: pl.DataFrame) -
     if not unseen.height:
         return ops.with_columns(is_declared=pl.lit(value=False))
     numbers = hosts.with_row_index("unseen").filter(pl.col("family").is_null()).select(*place, "unseen")
-    stands = unseen.join(numbers, on=place).select("source", "process", "unseen", start_ns="op_start_ns")
-    stands = stands.unique(["source", "process", "start_ns"], maintain_order=True)
-    ops = ops.join(stands, on=["source", "process", "start_ns"], how="left", maintain_order="left")
+    # Of several tensors' operations some may start in the same nanosecond, on streams of their own.
+    started = [*_STREAM, "start_ns"]
+    stands = unseen.join(numbers, on=place).select(
+        "source", "process", "unseen", device="op_device", stream="op_stream", start_ns="op_start_ns"
+    )
+    stands = stands.unique(started, maintain_order=True)
+    ops = ops.join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
     declared = pl.col("call").is_null() & pl.col("unseen").is_not_null()
     return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
 
 
-def _moved(frame: pl.DataFrame, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints]:
-    """Return the rows with ``raw_start_ns`` in place of times, and their times on the common timebase."""
+def _moved(frame: pl.DataFrame, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints, Bools]:
+    """Return the rows with ``raw_start_ns`` in place of times, their times, and which of these are known.
+
+    Those of a clock that has no place on the common timebase stay as they were recorded; those in the middle of a jump
+    of their clock go on from before it. Within one file both are of use, across files they are not.
+    """
     frame = frame.with_columns(pl.col("clock").fill_null(0))
-    shift = alignment.offsets(frame["clock"], frame["start_ns"]).fill_null(0).to_numpy()
-    start, end = frame["start_ns"].to_numpy() + shift, frame["end_ns"].to_numpy() + shift
-    return frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns"), start, end
+    clock, time = frame["clock"].to_numpy().astype(np.int64), frame["start_ns"].to_numpy()
+    sure, is_amid = time.copy(), np.zeros(len(time), np.bool_)
+    for step in alignment.domains.steps:
+        amid = (clock == step.before) & (time > step.begin_ns) & (time < step.end_ns)
+        sure[amid], is_amid = step.begin_ns, is_amid | amid
+        clock = np.where((clock == step.before) & (time >= step.end_ns), step.after, clock)
+    frame = frame.with_columns(clock=pl.Series(clock))
+    offsets = alignment.offsets(frame["clock"], pl.Series(sure))
+    shift = offsets.fill_null(0).to_numpy()
+    start, end = time + shift, frame["end_ns"].to_numpy() + shift
+    known = offsets.is_not_null().to_numpy() & ~is_amid
+    return frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns"), start, end, known

@@ -26,9 +26,6 @@ STRUCTURAL, RECORDED = 1, 0  # numbers of gapscope.graph.edges.EVIDENCE
 ACK = 6
 LEAST = 5
 
-_MOST_WAYS = 64
-"""Edges into one node that are looked at."""
-
 _LONGEST_STANDSTILL = 100_000
 """Edges at one instant that a walk may pass; more are a circle of records with equal times."""
 
@@ -99,6 +96,15 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
 
 
 @nb.njit(cache=True, nogil=True)
+def most_ways(first: Ints) -> int:
+    """Return the most ways that lead to any one node: its edges, its launch and what was before it on its stream."""
+    most = np.int64(0)
+    for node in range(len(first) - 1):
+        most = max(most, first[node + 1] - first[node])
+    return int(most) + 2
+
+
+@nb.njit(cache=True, nogil=True)
 def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[int, bool]:
     """Write down from where a node may have been held: its own start, its launch, what was before it, its edges.
 
@@ -111,7 +117,8 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
         node: The node.
         at: When the node is asked about; no later than its time.
         bound: ``[clock, clock]``: uncertainty of time differences.
-        found: Room for rows of node, ready time, type of edge, evidence; those that hold on equal times come last.
+        found: Room (see `most_ways`) for rows of node, ready time, type of edge, evidence; those that hold on equal
+            times come last.
 
     Returns:
         Number of rows, and whether an edge was left out.
@@ -141,7 +148,7 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
         allowed = bound[own, g.clock[g.source[j] // 2]]
         if r - time > allowed:
             is_violated = True
-        elif r - limit <= allowed and n < len(found):
+        elif r - limit <= allowed:
             found[n] = (g.source[j], min(r, limit), np.int64(g.kind[j]), np.int64(g.level[j]))
             n += 1
     return n, is_violated
@@ -182,7 +189,7 @@ def walk(  # noqa: C901, PLR0912, PLR0917 - one loop that carries its state
         time, what the chain passed; and how many there are, or -1 if there was no room.
     """
     tiles = np.empty((capacity, 11), np.int64)
-    ways = np.empty((_MOST_WAYS, 4), np.int64)
+    ways = np.empty((most_ways(g.first), 4), np.int64)
     n = 0
     for w in range(len(begin)):
         at, node, passed, idle = consumer[w], begin[w], 0, 0
@@ -268,7 +275,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
     stamp, value = np.full(nodes, NONE, np.int32), np.empty(nodes, np.int64)
     chained = np.full(nodes, NONE, np.int32)  # the walk whose new chain has passed the node
     gone = np.zeros(nodes, np.int64)
-    ways = np.empty((_MOST_WAYS, 4), np.int64)
+    ways = np.empty((most_ways(g.first), 4), np.int64)
     stack = np.empty(1024, np.int64)
     starts, chains, n = np.empty(len(begin), np.int64), np.empty((capacity, 8), np.int64), 0
     for w in range(len(begin)):
@@ -294,7 +301,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
                 stamp[node], value[node] = 2 * w + 1, t
                 depth -= 1
                 continue
-            if depth + count >= len(stack):
+            while depth + count >= len(stack):
                 stack = np.concatenate((stack, np.empty(len(stack), np.int64)))
             is_open = False
             held, now = np.int64(-(2**62)), np.int64(-(2**62))

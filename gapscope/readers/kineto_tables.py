@@ -14,7 +14,7 @@ from gapscope.readers.kineto_comms import comms_of
 from gapscope.readers.kineto_fields import Row
 from gapscope.readers.kineto_pids import Processes, find_threads
 from gapscope.readers.kineto_rows import TEXT_KEY
-from gapscope.schema import COPY_KIND, NAME, OP_KIND, RANGE_KIND, READER_TABLES, SYNC_KIND, conform
+from gapscope.schema import COPY_KIND, NAME, OP_KIND, RANGE_KIND, READER_TABLES, SYNC_KIND, conform, empty_reader_table
 
 _OP_KINDS = {Row.KERNEL: "kernel", Row.MEMCPY: "memcpy", Row.MEMSET: "memset"}
 _RANGE_KINDS = {Row.ANNOTATION: "annotation", Row.OP: "op", Row.GPU_SPAN: "gpu_span", Row.OVERHEAD: "overhead"}
@@ -73,6 +73,7 @@ class TableBuilder:
         tables["ranges"] = _finished(self._ranges(), "ranges")
         tables["comms"] = _finished(self._comms(), "comms")
         tables["ops"] = _finished(self._ops(), "ops")
+        tables["streams"] = empty_reader_table("streams")  # torch records nothing of how a stream was made
         return {name: tables[name] for name in READER_TABLES}
 
     def _timed(self, group: str) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from gapscope.readers.nsys_order import put_together, split_by_process
 from gapscope.readers.nsys_ranges import NVTX, OVERHEAD_TABLES, read_ranges
 from gapscope.readers.nsys_raw import RawTables, Tables
 from gapscope.readers.nsys_reading import NO_PROCESS, Reading
+from gapscope.readers.nsys_streams import CONTEXT, STREAM, read_streams
 from gapscope.schema import conform, empty_reader_table, reader_dtypes
 
 VERSION = 4
@@ -34,6 +35,8 @@ MARKER_TABLES = frozenset(
         "EXPORT_META_DATA",
         "META_DATA_CAPTURE",
         "TARGET_INFO_SESSION_START_TIME",
+        STREAM,
+        CONTEXT,
     )
 )
 """Tables by which an export is recognized, and all that are read but for the ENUM_* tables."""
@@ -75,6 +78,7 @@ def normalize(raw: RawTables, path: str, format_name: str, progress: Progress) -
     frames["comms"] = empty_reader_table("comms")
     frames["threads"] = _threads(tables, numbers)
     frames["processes"] = _processes(tables, numbers)
+    frames["streams"] = read_streams(tables, numbers)
     progress("checking", 0.95)
     note_diagnostics(tables)
     note_gaps_in_record(reading, meta, frames)

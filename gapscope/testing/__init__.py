@@ -98,6 +98,21 @@ class Recording:
         row = {"kind": "annotation", "thread": THREAD, "start_ns": start_ns, "end_ns": end_ns, "name": name}
         self._add("ranges", row)
 
+    def event_query(self, start_ns: int, end_ns: int, event: int = 1, event_sync: int | None = None) -> None:
+        """Poll an event; ``event_sync`` None: its record is not named."""
+        correlation = self.timed_call(start_ns, end_ns, "event_query")
+        row = {"device": 0, "context": 1, "correlation": correlation, "kind": "event_query"}
+        self._add("syncs", {**row, "event": event, "event_sync": event_sync})
+
+    def stream(self, stream: int, kind: str, device: int = 0) -> None:
+        """Say how a stream was made, as nsys does: one of `gapscope.schema.STREAM_KIND`."""
+        self._add("streams", {"context": 1, "device": device, "stream": stream, "kind": kind})
+
+    def overhead(self, name: str, start_ns: int, end_ns: int, thread: int | None = THREAD) -> None:
+        """Add the profiler's own recorded activity; ``thread`` None: the tool does not say whose, as torch."""
+        row = {"kind": "overhead", "thread": thread, "start_ns": start_ns, "end_ns": end_ns, "name": name}
+        self._add("ranges", row)
+
     def add_process(self, other: Recording) -> Recording:
         """Let this file hold the process of another recording, too."""
         for table, rows in other.rows.items():

@@ -40,6 +40,8 @@ READ_FROM = {
     "ThreadNames": {"threads"},
     "PROCESSES": {"processes"},
     "TARGET_INFO_SESSION_START_TIME": set(),
+    "TARGET_INFO_CUDA_STREAM": {"streams"},
+    "TARGET_INFO_CUDA_CONTEXT_INFO": {"streams"},
 }
 """Tables of an export, and the tables of the product that change if they are gone. All others change nothing."""
 

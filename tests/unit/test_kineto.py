@@ -161,6 +161,7 @@ def test_operations_keep_their_numbers(read):
         x("gpu_memset", 30, 1, "Memset (Device)", 0, 7, device=0, context=1, stream=7, correlation=4, bytes=512),
     ]
     common = {"process": 1, "device": 0, "context": 1, "size_bytes": None, "copy_kind": None, "graph_node": None}
+    common |= {"from_device": None, "to_device": None}
     assert read(events)["ops"] == [
         common
         | {"stream": 7, "start_ns": BASE + 10_001, "end_ns": BASE + 12_501, "correlation": 1, "kind": "kernel"}

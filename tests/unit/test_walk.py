@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -286,6 +287,22 @@ def parts_of(tiles):
     return [(t[0], NONE if t[3] == LEAD else 2 * t[4] + (t[3] == BODY), t[2] - t[1]) for t in tiles if t[3] != UNKNOWN]
 
 
+def with_many_edges(n):
+    """One operation that n others hold, each on a stream of its own; the k-th runs from 0 and ends at k + 1."""
+    start = np.zeros(n + 1, np.int64)
+    start[n] = n + 10
+    end = np.append(np.arange(1, n + 1), n + 20)
+    first = np.append(np.zeros(2 * n + 1, np.int64), [n, n])
+    kinds = np.full(n, TYPE["event"], np.int8)
+    nothing = np.full(n + 1, NONE, np.int32)
+    g = Arrays(
+        start, end, np.arange(n + 1, dtype=np.int32), np.zeros(n + 1, np.int32), np.array([n + 1], np.int64), nothing,
+        np.zeros(n + 1, np.int8), np.full(n + 1, NONE, np.int64), first, 2 * np.arange(n, dtype=np.int64) + 1,
+        end[:n].copy(), kinds, np.zeros(n, np.int8),
+    )  # fmt: skip
+    return g, np.zeros((1, 1, 1), np.int64), [(2 * n, 0, n + 10, 0)]
+
+
 # The walk ---------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +326,26 @@ def test_tiles_equal_those_of_the_plain_walk(case):
         if t[8] != NONE:  # the runner-up was ready then, and is another way than the one taken
             ways, _ = plain.ways(2 * t[4] + (t[3] == BODY), bounds[walks[t[0]][3]], t[2])
             assert (t[8], t[9]) in [(way[0], way[1]) for way in ways]
+
+
+@pytest.mark.parametrize("n", [200, 3000])
+def test_of_many_edges_into_one_node_the_latest_holds(n):
+    g, bounds, walks = with_many_edges(n)
+    tiles = walked(g, bounds, walks)
+    expected = Plain(g).walk(0, *walks[0][:3], bounds[0])
+    assert [(*t[:8], t[8] != NONE, *t[9:]) for t in tiles] == [(*t[:8], t[8] != NONE, *t[9:]) for t in expected]
+    assert [t[1:5] for t in tiles] == [(n, n + 10, RESIDUAL, n), (0, n, BODY, n - 1)]
+
+
+@pytest.mark.parametrize("n", [200, 3000])
+def test_without_the_latest_of_many_edges_the_next_holds(n):
+    """Half of the last one's time vanishes: the one before it ends at n - 1, and holds then."""
+    g, bounds, walks = with_many_edges(n)
+    starts, chains = replayed(g, bounds, walks, [(0, 2 * (n - 1) + 1, n // 2)])
+    expected = Plain(g).replay(*walks[0][:3], bounds[0], {2 * (n - 1) + 1: n // 2})
+    assert (starts[0], [c[1:] for c in chains]) == expected
+    assert starts == [n + 9]
+    assert chains[1][4] == n - 2
 
 
 @EXAMPLES

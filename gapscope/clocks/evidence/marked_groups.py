@@ -33,6 +33,7 @@ def marked_groups(context: Context) -> Evidence:
         domain_in=pl.when(pl.col("movement_start_ns").is_null()).then("host").otherwise("domain_in"),
         start_ns=pl.coalesce("movement_start_ns", "submit_ns"),
         domain_out="domain_out",
-        end_ns="available_ns",
+        # What a submit alone launched may be a push that waits for nobody; only its marks say that it is the whole.
+        end_ns=pl.when(~pl.col("available_in_submit")).then("available_ns"),
     )
     return full(context, members)

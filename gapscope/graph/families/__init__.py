@@ -13,6 +13,8 @@ import polars as pl
 
 from gapscope.graph.context import Context
 from gapscope.graph.families.collectives import collectives
+from gapscope.graph.families.default_stream import default_stream
+from gapscope.graph.families.event_queries import event_queries
 from gapscope.graph.families.events import event_waits
 from gapscope.graph.families.flags import flags
 from gapscope.graph.families.host_messages import host_messages
@@ -22,6 +24,8 @@ from gapscope.graph.families.transfers import transfers
 
 FAMILIES: tuple[Callable[[Context], pl.DataFrame], ...] = (
     event_waits,
+    event_queries,
+    default_stream,
     syncs,
     transfers,
     collectives,

@@ -13,6 +13,7 @@ from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
 
+_BATCH = "BatchMemOp"
 _LANE = ["source", "process", "thread"]
 
 
@@ -27,7 +28,11 @@ def flags(context: Context) -> pl.DataFrame:
     both = sent.join(received, on=[*KEY, "slot"], nulls_equal=True, suffix="_2")
     behind = both.with_columns(to=pl.col("item_2") * 2, ready_ns="end", **{"from": pl.col("item") * 2 + 1})
     writes = memory_calls(context, "submit", "Write").rename({"call_start": "w_start", "call_end": "w_end"})
-    written = both.join(writes.select(*KEY, "slot", "call", "w_start", "w_end"), on=[*KEY, "slot"], nulls_equal=True)
+    columns = [*KEY, "slot", "call", "w_start", "w_end", "is_batch"]
+    written = both.join(writes.select(columns), on=[*KEY, "slot"], nulls_equal=True)
+    # A batch holds waits, writes or both, which no record tells; the flag is written behind the transfer.
+    written = written.filter(~pl.col("is_batch") | (pl.col("w_start") >= launch_starts(context, written["item"])))
+    written = written.sort("w_start").unique([*KEY, "slot"], keep="last", maintain_order=True)
     # As with a launch, what waits may go on before the call returns.
     ready = (
         pl.when(pl.col("w_start") <= pl.col("start_2")).then(pl.min_horizontal("w_end", "start_2")).otherwise("w_end")
@@ -37,7 +42,7 @@ def flags(context: Context) -> pl.DataFrame:
 
 
 def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
-    """Return the last recorded stream memory call of a kind in each bracket.
+    """Return the recorded stream memory calls of a kind in each bracket, and batches, which may hold some.
 
     Args:
         context: See there.
@@ -45,21 +50,23 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
         name: What the call's name contains: ``Write`` or ``Wait``.
 
     Returns:
-        The key, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase).
+        The key, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase), ``is_batch``.
     """
     items = context.items
     assert context.ends is not None
     calls = items.hosts.with_row_index("call", offset=items.n_ops).with_columns(
         call_start=pl.Series(items.start[items.n_ops :]), call_end=pl.Series(items.end[items.n_ops :])
     )
-    calls = calls.filter(
-        (pl.col("family") == "stream_memop").fill_null(value=False) & pl.col("name").cast(pl.String).str.contains(name)
+    of_call = pl.col("name").cast(pl.String)
+    calls = calls.filter((pl.col("family") == "stream_memop").fill_null(value=False)).with_columns(
+        is_batch=of_call.str.contains(_BATCH)
     )
+    calls = calls.filter(of_call.str.contains(name) | pl.col("is_batch"))
     brackets = context.ends.brackets.filter(pl.col("mark") == mark).select(
         *_LANE, *KEY, "slot", bracket_ns="start_ns", bracket_end="end_ns"
     )
-    inside = (
-        calls.select(*_LANE, "raw_start_ns", pl.col("call").cast(pl.Int64), "call_start", "call_end")
+    return (
+        calls.select(*_LANE, "raw_start_ns", pl.col("call").cast(pl.Int64), "call_start", "call_end", "is_batch")
         .sort("raw_start_ns")
         .join_asof(
             brackets.sort("bracket_ns"),
@@ -70,4 +77,8 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
         )
         .filter(pl.col("raw_start_ns") <= pl.col("bracket_end"))
     )
-    return inside.unique([*KEY, "slot"], keep="last", maintain_order=True)
+
+
+def launch_starts(context: Context, items: pl.Series) -> pl.Series:
+    """Return when the call began that launched each operation; null where it is not recorded."""
+    return pl.Series(context.items.start).gather(context.items.ops["call"].gather(items))

@@ -13,7 +13,7 @@ import polars as pl
 from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
-from gapscope.graph.families.flags import memory_calls
+from gapscope.graph.families.flags import launch_starts, memory_calls
 
 _EDGE = [c for c in KEY if c != "seq"]
 SLOTS = (1, 2, 3, 4, 8)
@@ -87,7 +87,11 @@ def _launched(context: Context, items: pl.Series) -> list[int | None]:
 
 def _with_wait_recorded(context: Context, sent: pl.DataFrame) -> pl.DataFrame:
     """Add ``wait_recorded``: a wait for a flag is recorded before the transfer, or its tool records none at all."""
-    waits = memory_calls(context, "submit", "Wait").select(*KEY, has_wait=pl.lit(value=True))
+    begin = sent.select(*KEY, launch_ns=launch_starts(context, sent["item"]))
+    waits = memory_calls(context, "submit", "Wait").join(begin, on=KEY, nulls_equal=True)
+    # A batch may hold a wait if it comes before the transfer.
+    waits = waits.filter(~pl.col("is_batch") | (pl.col("call_end") <= pl.col("launch_ns")))
+    waits = waits.select(*KEY, has_wait=pl.lit(value=True))
     tools = context.trace.sources.select("source", tool="tool")
     return (
         sent.join(waits.unique(KEY), on=KEY, how="left", nulls_equal=True)

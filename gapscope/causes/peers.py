@@ -1,0 +1,130 @@
+"""Communication kernels on the chain whose peer is not known: how much of their time was waiting for it.
+
+A receive or a collective runs while it waits for its peer, and then while the bytes move. Where no record pairs it with
+its peer, the two cannot be told apart in one kernel. Of several of one kind and size the shortest waited least, so what
+the others took longer is waiting, at least (algorithms.md 2.3, the form that needs no clocks). A send is left out:
+it may be eager and wait for nobody. Nor can a receive between hosts be split whose sender is not known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from gapscope.events.pairing import KEY, message_facts
+from gapscope.graph import Graph
+from gapscope.graph.edges import TYPE
+from gapscope.graph.kernels import BODY
+
+KERNEL = "(?i)nccl|rccl"
+FEWEST = 2
+"""Kernels of one kind and size that are needed to tell waiting from moving."""
+
+_CORRELATION = ["source", "process", "correlation"]
+_ALIKE = ["source", "process", "name", "role", "size_bytes"]
+
+
+def with_unknown_peers(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+    """Cut the bodies of communication kernels whose peer is not known where moving can have begun.
+
+    Args:
+        graph: The graph.
+        steps: Steps with ``item``, ``what``, ``start_ns``, ``end_ns``.
+
+    Returns:
+        The steps with ``unpaired``: ``waiting``, ``moving`` or ``not split``; null: of anything else.
+    """
+    bodies = steps.filter(pl.col("what") == BODY)["item"].drop_nulls().unique()
+    alone = pl.concat([_alone(graph, bodies.filter(bodies < graph.items.n_ops)), _messages(graph, bodies)])
+    if not alone.height:
+        return steps.with_columns(unpaired=pl.lit(None, dtype=pl.String))
+    joined = steps.join(alone, on="item", how="left", maintain_order="left")
+    is_of = (pl.col("what") == BODY) & pl.col("is_alone").fill_null(value=False)
+    inside = is_of & (pl.col("moving_ns") > pl.col("start_ns")) & (pl.col("moving_ns") < pl.col("end_ns"))
+    inside = inside.fill_null(value=False)
+    cut = joined.filter(inside)
+    parts = [joined.filter(~inside), cut.with_columns(end_ns="moving_ns"), cut.with_columns(start_ns="moving_ns")]
+    return (
+        pl.concat(parts)
+        .with_columns(
+            unpaired=pl.when(is_of & pl.col("moving_ns").is_null())
+            .then(pl.lit("not split"))
+            .when(is_of & (pl.col("start_ns") >= pl.col("moving_ns")))
+            .then(pl.lit("moving"))
+            .when(is_of)
+            .then(pl.lit("waiting"))
+        )
+        .drop("is_alone", "moving_ns")
+        .sort("walk", "start_ns")
+    )
+
+
+def _alone(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
+    """Return communication kernels without a known peer: ``item, is_alone, moving_ns``.
+
+    ``moving_ns`` is when its bytes can have begun to move at the earliest; null: nothing tells.
+    """
+    items = graph.items
+    lonely = _without(graph, bodies, "send_recv", "collective")
+    wanted = items.ops[lonely].filter(pl.col("name").cast(pl.String).str.contains(KERNEL))
+    if not wanted.height:
+        return pl.DataFrame(schema={"item": pl.Int64, "is_alone": pl.Boolean, "moving_ns": pl.Int64})
+    alike = items.ops.select(*_CORRELATION, pl.col("name").cast(pl.String)).with_columns(
+        item=pl.int_range(pl.len(), dtype=pl.Int64),
+        end_ns=pl.Series(items.end[: items.n_ops]),
+        took_ns=pl.Series(items.end[: items.n_ops] - items.start[: items.n_ops]),
+    )
+    alike = alike.filter(pl.col("name").is_in(wanted["name"].cast(pl.String).unique().implode()))
+    alike = _with_size(graph, alike).filter(pl.col("role") != "send")
+    several = pl.col("size_bytes").is_not_null() & (pl.len().over(_ALIKE) >= FEWEST)
+    shortest = pl.col("took_ns").min().over(_ALIKE)
+    return alike.select(
+        "item", is_alone=pl.lit(value=True), moving_ns=pl.when(several).then(pl.col("end_ns") - shortest)
+    ).filter(pl.col("item").is_in(lonely.implode()))
+
+
+def _messages(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
+    """Return host receives without a known sender, in the columns of `_alone`."""
+    n = graph.items.n_ops
+    lonely = _without(graph, bodies.filter(bodies >= n), "host_message")
+    names = graph.items.hosts["name"].gather(lonely - n).cast(pl.String)
+    received = lonely.filter(names == "gloo:recv").cast(pl.Int64).alias("item")
+    nothing = pl.lit(None, dtype=pl.Int64)
+    return received.to_frame().with_columns(is_alone=pl.lit(value=True), moving_ns=nothing)
+
+
+def _without(graph: Graph, items: pl.Series, *kinds: str) -> pl.Series:
+    """Return the items to whose ends no edge of these types leads."""
+    edges, ends = graph.edges, items.to_numpy().astype(np.int64) * 2 + 1
+    before = np.concatenate([[0], np.cumsum(np.isin(edges.kind, [TYPE[kind] for kind in kinds]))])
+    return items.filter(pl.Series(before[edges.first[ends + 1]] == before[edges.first[ends]], dtype=pl.Boolean))
+
+
+def _with_size(graph: Graph, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Add ``role`` (``send``, ``receive`` or the collective; empty: not known) and ``size_bytes`` (null: not known)."""
+    rows = graph.context.trace.scan("comms").filter(pl.col("correlation").is_not_null())
+    rows = rows.join(kernels.lazy().select(_CORRELATION).unique(), on=_CORRELATION, how="semi").select(
+        *_CORRELATION, of_record=pl.col("op").cast(pl.String).replace("recv", "receive"), recorded_bytes="size_bytes"
+    )
+    recorded = rows.collect().unique(_CORRELATION, keep="none")
+    found = kernels.join(recorded, on=_CORRELATION, how="left")
+    ops, ends = graph.context.bracket_ops, graph.context.ends
+    if ends is not None and ops.height:
+        messages = message_facts(ends.marks).filter(pl.col("messages") == 1)
+        marked = ops.filter(pl.col("mark").is_in(["submit", "receive"])).select(
+            *KEY, "mark", pl.col("item").cast(pl.Int64)
+        )
+        marked = marked.join(messages.select(*KEY, "size_bytes"), on=KEY, how="left", nulls_equal=True)
+        group = pl.col("group").is_not_null()
+        marked = marked.select(
+            "item",
+            of_mark=pl.when(group).then(pl.lit("collective")).when(pl.col("mark") == "submit").then(pl.lit("send"))
+            .otherwise(pl.lit("receive")),
+            marked_bytes="size_bytes",
+        )  # fmt: skip
+        found = found.join(marked.unique("item", keep="none"), on="item", how="left")
+    else:
+        found = found.with_columns(of_mark=pl.lit(None, dtype=pl.String), marked_bytes=pl.lit(None, dtype=pl.Int64))
+    return found.with_columns(
+        role=pl.coalesce("of_record", "of_mark", pl.lit("")), size_bytes=pl.coalesce("recorded_bytes", "marked_bytes")
+    )

@@ -1,0 +1,74 @@
+"""Host time before a consumer that the pipeline's schedule itself ordered so.
+
+A stage whose data is there may have to wait because its rank issues the stage of another microbatch first. In the
+order in which data came that is no choice of the schedule: the consumer is slow. But where the data of the other stage
+came later, the schedule put it first, and all the time that the host spent issuing it is the schedule's. Only marks
+prove that: both stages' ``consume``, with their microbatches, and when the data of each was available.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.causes.cutting import cut_by_spans, on_lanes
+from gapscope.causes.facts import handoff_name
+from gapscope.events.pairing import KEY
+from gapscope.graph import Graph
+
+_LANE = ["source", "process", "thread"]
+
+
+def with_schedule(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+    """Cut host time of the destination where it issued a stage first whose data came later.
+
+    Args:
+        graph: The graph.
+        steps: Steps with `gapscope.causes.cutting.LANE`, ``side``, and of their handoff ``key_text``, ``step``,
+            ``microbatch`` and ``available_ns``.
+
+    Returns:
+        The steps with ``put_first``: the handoff whose stage was issued first; null: of all other time.
+    """
+    stages = _stages(graph)
+    own, other = pl.struct("step", "microbatch"), pl.struct(step="stage_step", microbatch="stage_mb")
+    put_first = (
+        (pl.col("side") == "dst")
+        & (pl.col("key_text") != pl.col("put_first"))
+        & pl.col("microbatch").is_not_null()
+        & (own != other)
+        & (pl.col("stage_available_ns") > pl.col("available_ns"))
+        & (pl.col("available_ns") <= pl.col("stage_end_ns"))
+    )
+    steps = cut_by_spans(steps, on_lanes(stages), put_first)
+    return steps.drop("stage_step", "stage_mb", "stage_available_ns", "stage_end_ns")
+
+
+def _stages(graph: Graph) -> pl.DataFrame:
+    """Return the consume brackets with known data and microbatch, on the common timebase; of nested ones the outer."""
+    ends, alignment = graph.context.ends, graph.context.alignment
+    shape: dict[str, pl.DataType | type[pl.DataType]] = {
+        **{c: graph.context.trace.marks.schema[c] for c in _LANE},
+        "begin": pl.Int64, "until": pl.Int64, "put_first": pl.String, "stage_step": pl.Int64, "stage_mb": pl.Int64,
+        "stage_available_ns": pl.Int64, "stage_end_ns": pl.Int64,
+    }  # fmt: skip
+    ops = graph.context.bracket_ops
+    if ends is None or not ops.height:
+        return pl.DataFrame(schema=shape)
+    arrived = (
+        ops.filter((pl.col("mark") == "receive") & pl.col("group").is_null())
+        .group_by(KEY)
+        .agg(stage_available_ns=pl.col("end").max())
+    )
+    stages = ends.brackets.filter((pl.col("mark") == "consume") & pl.col("mb").is_not_null() & ~pl.col("open"))
+    stages = stages.join(arrived, on=KEY, nulls_equal=True)
+    stages = alignment.domains.with_domain(stages, None, "", "clock")
+    shift = alignment.offsets(stages["clock"], stages["start_ns"])
+    stages = stages.with_columns(begin=pl.col("start_ns") + shift, until=pl.col("end_ns") + shift)
+    stages = stages.filter((pl.col("until") > pl.col("begin")).fill_null(value=False)).sort(
+        *_LANE, "begin", -pl.col("until")
+    )
+    is_outer = (pl.col("begin") >= pl.col("until").cum_max().shift().over(_LANE)).fill_null(value=True)
+    stages = stages.filter(is_outer).with_columns(
+        put_first=handoff_name(), stage_step="step", stage_mb="mb", stage_end_ns="until"
+    )
+    return stages.select(pl.col(c).cast(t) for c, t in shape.items())
