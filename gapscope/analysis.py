@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -24,6 +24,7 @@ from gapscope.readers.base import Progress, no_progress
 from gapscope.schema import SCHEMA_VERSION, TILES, dtypes
 from gapscope.summary import summarize
 from gapscope.trace import Trace
+from gapscope.unmarked import with_unmarked
 
 OUTPUTS = ("handoffs.parquet", "tiles.parquet", "alignment.parquet", "findings.json", "summary.json")
 """Files that an analysis is written to."""
@@ -101,6 +102,8 @@ def analyze(
     ranks: Collection[int] | None = None,
     warmup: int = 1,
     clocks: AlignOptions | None = None,
+    unmarked: bool = False,
+    comm_kernels: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Analysis:
     """Find the handoffs of a run and the times of their events.
@@ -112,27 +115,32 @@ def analyze(
         ranks: Keep handoffs that have one of these ranks as an end.
         warmup: Steps of each edge that count as start-up (see `gapscope.handoffs.steady`).
         clocks: What you know about the clocks; see `gapscope.clocks.AlignOptions`.
+        unmarked: Make handoffs of communication without marks also where there are marks; without any it is always
+            done (column ``origin``).
+        comm_kernels: Patterns of the names of kernels that communicate and are no NCCL (one-shot all-reduces): the k-th
+            of each rank are one collective.
         progress: Called with what is going on and the fraction done.
 
     Returns:
-        The analysis. Without handoff marks it holds no handoffs, and a finding that says what to do.
+        The analysis. Where no handoff is found, a finding says what to do.
 
     Raises:
-        UsageError: A path does not exist.
+        UsageError: A path does not exist, or a pattern is none.
         IdentityError: Ranks contradict each other, or the files form several runs.
         InputError: None of the files could be read.
     """
     trace = source if isinstance(source, Trace) else load(source, options, progress)
     progress("handoffs", 1.0)
-    ends = find_ends(trace)
-    alignment = align(trace, ends, clocks)
+    marked = find_ends(trace)
+    alignment = align(trace, marked, clocks)
+    ends, unpaired = with_unmarked(trace, marked, wanted=unmarked, comm_kernels=_patterns(comm_kernels))
     built = build_handoffs(trace, ends, alignment, warmup)
     progress("causes", 1.0)
     handoffs, tiles = _selected(built.table, steps, ranks), pl.DataFrame(schema=dtypes(TILES))
     if handoffs.height:
         explained = explain(build_graph(trace, alignment, ends), handoffs)
         handoffs, tiles = explained.handoffs, explained.tiles
-    notes = [*trace.findings, *alignment.findings, *built.findings]
+    notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
     selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
@@ -154,6 +162,16 @@ def _selected(
         wanted = list(ranks)
         handoffs = handoffs.filter(pl.col("src_rank").is_in(wanted) | pl.col("dst_rank").is_in(wanted))
     return handoffs
+
+
+def _patterns(comm_kernels: Sequence[str]) -> Sequence[str]:
+    """Return the patterns if the engine that will match them takes them."""
+    for pattern in comm_kernels:
+        try:
+            pl.Series([""]).str.contains(pattern)
+        except pl.exceptions.ComputeError as error:
+            raise UsageError(f"{pattern!r} is no pattern for names of kernels: {error}") from error
+    return comm_kernels
 
 
 def _nothing_left(handoffs: pl.DataFrame) -> Finding:

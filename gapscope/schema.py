@@ -363,7 +363,10 @@ _EVENT_DOCS = {
 HANDOFFS: Table = {
     "handoff_id": Column(pl.String(), "Unique text, the same in every run of the program on the same recording."),
     "kind": Column(pl.String(), "`p2p`, `collective` or `local`."),
-    "origin": Column(pl.String(), "`marks`, `metadata` or `order`."),
+    "origin": Column(
+        pl.String(),
+        "How it is known: by `marks`; without any by `metadata` (the recordings name peer or group) or by `order`.",
+    ),
     "job": Column(pl.String(), "Job of the key; null: the default job."),
     "src_rank": Column(pl.Int64(), "Source rank; of a collective the last rank to arrive; host memory n is -1-n."),
     "dst_rank": Column(pl.Int64(), "Destination rank; of a collective the one that waited; host memory n is -1-n."),
@@ -385,6 +388,11 @@ HANDOFFS: Table = {
         for e in EVENTS
     },
     **{f"{e}_source": Column(EVENT_SOURCE, f"How `{e}_ns` was had.") for e in EVENTS},
+    "arrival_ns": Column(
+        pl.Int64(),
+        "Collectives: when `dst_rank` had arrived itself; from here to `movement_start_ns` it waited for `src_rank`. "
+        "Unix ns on the common timebase; null for pairs, or if it is not known.",
+    ),
     "gap_ns": Column(pl.Int64(), "consumer_start - producer_finish; null if either is, or if the ranks are unaligned."),
     "uncertainty_ns": Column(
         pl.Int64(),

@@ -5,8 +5,16 @@ Only what recorded ids or a documented order pair without a guess is paired.
 """
 
 from gapscope.comms.collectives import collective_members
+from gapscope.comms.event_waits import event_waits
 from gapscope.comms.host import host_messages
 from gapscope.comms.p2p import sends_and_receives
 from gapscope.comms.waits import blocking_copies, host_waits
 
-__all__ = ["blocking_copies", "collective_members", "host_messages", "host_waits", "sends_and_receives"]
+__all__ = [
+    "blocking_copies",
+    "collective_members",
+    "event_waits",
+    "host_messages",
+    "host_waits",
+    "sends_and_receives",
+]

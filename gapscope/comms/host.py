@@ -1,7 +1,8 @@
 """Messages between hosts (gloo): which send belongs to which receive.
 
-torch.profiler annotates them as ``gloo:send`` and ``gloo:recv`` without a peer. With exactly two ranks that send and
-receive, the peer is the other one; with more, nothing is paired.
+torch.profiler annotates them as ``gloo:send`` and ``gloo:recv`` without a peer. It is known where a pipeline schedule
+names the stage (`gapscope.comms.pipeline_names`), and with exactly two ranks that send and receive, where it is the
+other one; else nothing is paired.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.comms.ordinals import paired, with_step
+from gapscope.comms.pipeline_names import with_pipeline_names
 from gapscope.trace import Trace
 
 _RANKS = 2
@@ -22,6 +24,66 @@ _ONE = {
     "step": pl.Int64,
 }
 _SCHEMA = {"instance": pl.String, **_ONE, **{f"{name}_2": dtype for name, dtype in _ONE.items()}}
+_END = {
+    **_ONE,
+    "op": pl.String,
+    "peer": pl.Int64,
+    "stage": pl.Int64,
+    "other_stage": pl.Int64,
+    "direction": pl.String,
+    "microbatch": pl.Int64,
+    "instance": pl.String,
+}
+
+
+def host_message_ends(trace: Trace) -> pl.DataFrame:
+    """Return one row per send and per receive.
+
+    Returns:
+        ``source, process, thread, who`` (rank), ``start_ns``, ``end_ns`` (from asking to its completion, on the file's
+        clock), ``step``, ``op`` (``send``, ``recv``), ``peer`` (null: not known), ``stage``, ``other_stage``,
+        ``direction``, ``microbatch`` (null: no schedule says so), ``instance``, a text that the two ends of a message
+        share; null where its other end is not known.
+    """
+    rows = (
+        trace.scan("ranges")
+        .filter(pl.col("name").is_in(["gloo:send", "gloo:recv"]) & pl.col("rank").is_not_null())
+        .filter(pl.col("kind").cast(pl.String).is_in(["annotation", "push_pop"]) & pl.col("end_ns").is_not_null())
+        .select(
+            "source", "process", "thread", "start_ns", "end_ns", who="rank", op=pl.col("name").str.slice(5),
+            host_ns="start_ns",
+        )
+        .collect()
+    )  # fmt: skip
+    if not rows.height:
+        return pl.DataFrame(schema=_END)
+    ranks = sorted(rows["who"].unique())
+    other = dict(zip(ranks, reversed(ranks), strict=True)) if len(ranks) == _RANKS else {}
+    rows = with_pipeline_names(trace, rows)
+    rows = rows.with_columns(
+        peer=pl.coalesce("owner", pl.col("who").replace_strict(other, default=None, return_dtype=pl.Int32)).cast(
+            pl.Int64
+        )
+    )
+    is_send = pl.col("op") == "send"
+    sender = pl.when(is_send).then(pl.col("who").cast(pl.Int64)).otherwise("peer")
+    receiver = pl.when(is_send).then("peer").otherwise(pl.col("who").cast(pl.Int64))
+    stages = pl.format(
+        " of stage {} {}",
+        pl.when(is_send).then("stage").otherwise("other_stage"),
+        pl.format("{} {}", "direction", "microbatch"),
+    )
+    channel = pl.format("gloo {} to {}", sender, receiver)
+    rows = with_step(trace, rows.with_row_index("end")).with_columns(
+        channel=pl.coalesce(channel + stages, channel),
+        what=pl.lit("message"),
+        seq=pl.lit(None, dtype=pl.Int64),
+        order="start_ns",
+    )
+    both_ends = pl.col("who").n_unique().over("channel") == _RANKS
+    found = paired(rows.filter(pl.col("channel").is_not_null() & both_ends)).select("end", "instance")
+    rows = rows.join(found, on="end", how="left").sort("end")
+    return rows.select(pl.col(n).cast(t) for n, t in _END.items())
 
 
 def host_messages(trace: Trace) -> pl.DataFrame:
@@ -31,26 +93,7 @@ def host_messages(trace: Trace) -> pl.DataFrame:
         ``instance`` (text), and for the sender and, with suffix ``_2``, the receiver: ``source``, ``process``,
         ``thread``, ``who`` (rank), ``start_ns``, ``end_ns`` (on the file's clock), ``step``.
     """
-    rows = (
-        trace.scan("ranges")
-        .filter(pl.col("name").is_in(["gloo:send", "gloo:recv"]) & pl.col("rank").is_not_null())
-        .filter(pl.col("kind").cast(pl.String).is_in(["annotation", "push_pop"]) & pl.col("end_ns").is_not_null())
-        .select("source", "process", "thread", "rank", "name", "start_ns", "end_ns", host_ns="start_ns")
-        .collect()
-    )
-    ranks = sorted(rows["rank"].unique())
-    if len(ranks) != _RANKS:
-        return pl.DataFrame(schema=_SCHEMA)
-    one, two = ranks
-    is_send = pl.col("name") == "gloo:send"
-    forward = (pl.col("rank") == one) == is_send
-    rows = with_step(trace, rows).with_columns(
-        who="rank",
-        channel=pl.when(forward).then(pl.lit(f"gloo {one} to {two}")).otherwise(pl.lit(f"gloo {two} to {one}")),
-        what=pl.lit("message"),
-        seq=pl.lit(None, dtype=pl.Int64),
-        order="start_ns",
-    )
-    rows = paired(rows)
-    both = rows.filter(is_send).join(rows.filter(~is_send), on="instance", suffix="_2")
+    ends = host_message_ends(trace).filter(pl.col("instance").is_not_null())
+    is_send = pl.col("op") == "send"
+    both = ends.filter(is_send).join(ends.filter(~is_send), on="instance", suffix="_2")
     return both.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())

@@ -32,7 +32,7 @@ def paired(rows: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         rows: ``channel`` (what has an order of its own), ``who`` (participant), ``what`` (kind and size, equal for all
-            participants), ``step``, ``seq`` (null if not recorded), ``order`` (position among the participant's own).
+            participants; null: not known), ``step``, ``seq`` (null if not recorded), ``order`` (position among the participant's own).
     """
     known = rows.filter(pl.col("seq").is_not_null()).with_columns(
         instance=pl.format("{} seq {}", "channel", "seq"), _n=pl.len().over("channel", "who", "seq")
@@ -52,7 +52,7 @@ def paired(rows: pl.DataFrame) -> pl.DataFrame:
         .filter((pl.col("shortest") == pl.col("longest")) & (pl.col("there") == pl.col("participants")))
     )
     rest = rest.join(equal.select(block), on=block, how="semi", nulls_equal=True)
-    same = (pl.col("what").n_unique().over([*block, "_k"]) == 1).all().over(block)
+    same = (pl.col("what").drop_nulls().n_unique().over([*block, "_k"]) <= 1).all().over(block)
     place = pl.when(pl.col("step").is_null()).then(pl.lit("")).otherwise(pl.format(" of step {}", "step"))
     rest = rest.filter(same).with_columns(instance=pl.format("{} {}{}", "channel", pl.col("_k") + 1, place))
     return pl.concat([numbered, rest.drop("_k")])

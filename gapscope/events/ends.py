@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS
@@ -12,6 +12,17 @@ from gapscope.events.pairing import event_times
 from gapscope.events.points import point_times
 from gapscope.events.times import close_open_ranges, mark_times
 from gapscope.trace import Trace
+
+
+_ORIGIN = {
+    "job": pl.String,
+    "src": pl.Int64,
+    "dst": pl.Int64,
+    "channel": pl.Int64,
+    "group": pl.String,
+    "seq": pl.Int64,
+    "origin": pl.String,
+}
 
 
 @dataclass(frozen=True)
@@ -24,12 +35,14 @@ class Ends:
         launched: One row per operation launched inside a bracket (`gapscope.events.launched.launched_inside`).
         table: One row per end of a handoff (`gapscope.events.pairing.event_times`): a pair of ranks has one row, in
             which each event stands on the clock of its own rank; a group has one row per rank.
+        origins: A handoff's key and ``origin`` (`metadata`, `order`) for handoffs that no mark names.
     """
 
     marks: pl.DataFrame
     brackets: pl.DataFrame
     launched: pl.DataFrame
     table: pl.DataFrame
+    origins: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_ORIGIN))
 
 
 def find_ends(trace: Trace) -> Ends | None:
@@ -40,6 +53,7 @@ def find_ends(trace: Trace) -> Ends | None:
     brackets = close_open_ranges(marks, trace)
     launched = launched_inside(trace, brackets)
     brackets = mark_times(trace, brackets, launched)
+    brackets = brackets.with_columns(evidence=pl.lit("declared"))
     return Ends(marks, brackets, launched, event_times(brackets, point_times(trace, marks)))
 
 

@@ -23,6 +23,9 @@ REASONS = {
     "lost": "records were lost to damage where the time would have been decided",
     "cut": "the file ends before the time could be decided",
     "open": "the range was never closed",
+    "nothing_before": "no recorded order or event wait tells what the communication had to wait for",
+    "nothing_after": "no recorded order or event wait tells what had to wait for the communication",
+    "no_kernel": "the operation of the communication is not known",
 }
 """Why a mark gives no time, in words."""
 

@@ -38,9 +38,10 @@ class Context:
 
         Returns:
             The columns of a handoff's key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
-            ``item``, ``start``, ``end`` (common timebase), ``raw_start_ns``, ``is_nccl``, ordered by start.
+            ``item``, ``start``, ``end`` (common timebase), ``raw_start_ns``, ``is_nccl``, ``evidence`` (how it is known
+            which operations belong to the handoff), ordered by start.
         """
-        columns = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread"]
+        columns = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
         if self.ends is None:
             return pl.DataFrame(schema=dict.fromkeys([*columns, "item", "start", "end", "is_nccl"], pl.Int64))
         numbers = self.items.ops.with_row_index("item").select(

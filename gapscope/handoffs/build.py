@@ -38,19 +38,21 @@ class Handoffs:
 
 
 def build_handoffs(trace: Trace, ends: Ends | None, alignment: Alignment, warmup: int = 1) -> Handoffs:
-    """Return the handoffs that the marks of a trace name.
+    """Return the handoffs of a trace.
 
     Args:
         trace: The recordings.
-        ends: Their events, end by end; None: there are no marks.
+        ends: Their events, end by end; None: there are none.
         alignment: Where each clock stands.
         warmup: See `gapscope.handoffs.steady`.
     """
     if ends is None:
         return Handoffs(pl.DataFrame(schema=dtypes(HANDOFFS)), [note_on_no_marks(trace)])
     sides = ends.table
-    frame = pl.concat([_pairs(sides), waiting_ranks(sides.filter(pl.col("group").is_not_null()))], how="diagonal")
+    groups = sides.filter(pl.col("group").is_not_null())
+    frame = pl.concat([_pairs(sides), waiting_ranks(groups, alignment)], how="diagonal")
     frame = frame.join(message_facts(ends.marks), on=KEY, how="left", nulls_equal=True)
+    frame = frame.join(ends.origins, on=KEY, how="left", nulls_equal=True)
     inferred = infer_transport(trace.scan("ranges"), ends.brackets)
     frame = frame.join(inferred, on=KEY, how="left", nulls_equal=True)
     frame = _with_kind(frame, ends.brackets)
@@ -101,14 +103,15 @@ def _finish(frame: pl.DataFrame) -> pl.DataFrame:
             .otherwise(pl.lit("missing"))
         )
     gap = pl.when("aligned").then(pl.col("consumer_start_ns") - pl.col("producer_finish_ns"))
-    pair = pl.format("{}>{}/{}/{}", "src_rank", "dst_rank", "channel", "seq")
+    one, two = (pl.col(c).cast(pl.String).fill_null("?") for c in ("src_rank", "dst_rank"))
+    pair = pl.format("{}>{}/{}/{}", one, two, "channel", "seq")
     group = pl.format("{}/{}/{}@{}", "group", "channel", "seq", "dst_rank")
     name = pl.when(pl.col("group").is_null()).then(pair).otherwise(group)
     table = frame.with_columns(
         **sources,
         gap_ns=gap,
         handoff_id=pl.when(pl.col("job").is_null()).then(name).otherwise(pl.format("{}:{}", "job", name)),
-        origin=pl.lit("marks"),
+        origin=pl.col("origin").fill_null("marks"),
         microbatch="mb",
         direction="dir",
     )

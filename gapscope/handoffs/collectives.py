@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from gapscope.clocks import Alignment
 from gapscope.events.pairing import KEY
 
 
-def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
+def waiting_ranks(sides: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
     """Return one row per (collective, rank that waited), in the columns that pairs of ranks have.
 
     The last rank to arrive is the one whose communication started last (``movement_start``, or the submit call
@@ -16,9 +17,13 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         sides: Result of `gapscope.events.pairing.event_times` for groups, ``side_rank`` set.
+        alignment: Where each clock stands: who was last can only be seen on one timebase.
+
+    Returns:
+        Beside the events ``arrival_ns``: when the rank that waited had arrived itself, on the common timebase.
     """
-    arrival = pl.coalesce("movement_start_ns", "submit_ns")
-    arrived = sides.with_columns(_arrival=arrival, _known=arrival.is_not_null().all().over(KEY))
+    arrived = _arrived(sides, alignment)
+    arrived = arrived.with_columns(_known=pl.col("_arrival").is_not_null().all().over(KEY))
     last = (
         arrived.filter("_known")
         .sort("_arrival", "side_rank")
@@ -49,6 +54,7 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
     )
     own = arrived.select(
         *KEY,
+        pl.col("_arrival").alias("arrival_ns"),
         "receive_post_ns",
         "receive_post_source",
         "receive_post_device",
@@ -77,3 +83,16 @@ def waiting_ranks(sides: pl.DataFrame) -> pl.DataFrame:
         has_produce=pl.col("has_produce").fill_null(value=False),
         has_submit=pl.col("has_submit").fill_null(value=False),
     ).drop("own_repeated")
+
+
+def _arrived(sides: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
+    """Add ``_arrival``: when a rank's communication began, on the common timebase; null: not known."""
+    place = sides.select(
+        source=pl.coalesce("src_source", "dst_source"),
+        process=pl.coalesce("src_process", "dst_process"),
+        device=pl.when(pl.col("movement_start_ns").is_not_null()).then("movement_start_device"),
+        arrival=pl.coalesce("movement_start_ns", "submit_ns"),
+    )
+    clocks = alignment.domains.with_domain(place, "device", "", "clock")
+    shift = alignment.offsets(clocks["clock"], clocks["arrival"])
+    return sides.with_columns((clocks["arrival"] + shift).alias("_arrival"))

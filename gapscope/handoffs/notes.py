@@ -120,7 +120,7 @@ def _clocks(frame: pl.DataFrame) -> list[Finding]:
 
 
 def _repeated(frame: pl.DataFrame) -> list[Finding]:
-    repeated = frame.filter(pl.col("status") == "ambiguous").height
+    repeated = frame.filter((pl.col("status") == "ambiguous") & pl.col("origin").is_null()).height
     if not repeated:
         return []
     return [

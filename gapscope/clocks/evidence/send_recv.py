@@ -17,7 +17,9 @@ def send_recv(context: Context) -> Evidence:
     """Return what sends and receives say that the recordings name."""
     if not context.several_clocks:
         return nothing()
-    rows = context.domains.with_domain(sends_and_receives(context.trace), "device", "", "earlier")
+    # Without a recorded peer and size a pairing is likely, but not a fact to build clocks on.
+    known = sends_and_receives(context.trace).filter(pl.col("by") == "metadata")
+    rows = context.domains.with_domain(known, "device", "", "earlier")
     rows = context.domains.with_domain(
         rows.rename({"source_2": "to_source", "process_2": "to_process"}), "device_2", "to_", "later"
     )

@@ -33,7 +33,7 @@ def _marked(context: Context) -> pl.DataFrame:
     left = group.sort(pl.col("is_nccl"), pl.col("mark").cast(pl.String) == "receive", "start", "item")
     left = left.filter(pl.col("mark").is_in(["submit", "receive"]))
     left = left.unique(["instance", "who"], keep="last", maintain_order=True)
-    return _edges(entered, left, "declared")
+    return _edges(entered, left, pl.col("evidence"))
 
 
 def _recorded(context: Context) -> pl.DataFrame:

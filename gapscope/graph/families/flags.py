@@ -33,7 +33,7 @@ def flags(context: Context) -> pl.DataFrame:
         pl.when(pl.col("w_start") <= pl.col("start_2")).then(pl.min_horizontal("w_end", "start_2")).otherwise("w_end")
     )
     called = written.with_columns(to=pl.col("item_2") * 2, ready_ns=ready, **{"from": pl.col("call") * 2 + 1})
-    return pl.concat([edges(behind, "flag", "declared"), edges(called, "flag", "declared")])
+    return pl.concat([edges(behind, "flag", pl.col("evidence")), edges(called, "flag", pl.col("evidence"))])
 
 
 def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:

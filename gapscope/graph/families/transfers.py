@@ -30,7 +30,7 @@ def _marked(context: Context) -> pl.DataFrame:
     return edges(
         both.with_columns(ready_ns="start", to=pl.col("item_2") * 2 + 1, **{"from": pl.col("item") * 2}),
         "send_recv",
-        "declared",
+        pl.col("evidence"),
     )
 
 

@@ -1,0 +1,166 @@
+"""Streams and hosts that wait for events, and the operation that each event stands for.
+
+What waits for an event goes on when the last operation enqueued before the event's record has ended. nsys names the
+record (``eventSyncId``, never the event's handle, which is reused) and its stream. torch.profiler names neither: then
+it is the latest record on the same thread before the wait, and the last operation enqueued before that on another
+stream of the process. All waits before an operation are kept; a wait also holds later operations, which the order on
+the stream carries on.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from gapscope.trace import Trace
+
+_PROCESS = ["source", "process"]
+_CORRELATION = [*_PROCESS, "correlation"]
+
+
+def event_waits(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the waits for events whose operation is known.
+
+    Args:
+        trace: The recordings.
+        ops: Operations with ``source, process, device, stream, correlation, op`` (a number of the caller's own).
+
+    Returns:
+        One row per wait: ``source, process, correlation`` (of the waiting call), ``kind`` (``stream_wait``,
+        ``event_sync``), ``op`` (that it waits for), ``behind`` (first operation that was enqueued on the waiting stream
+        after it; null: none, or a host waits), ``evidence``.
+    """
+    waits = (
+        trace.scan("syncs")
+        .filter(pl.col("correlation").is_not_null())
+        .filter(pl.col("kind").cast(pl.String).is_in(["stream_wait", "event_sync"]))
+        .select(
+            *_CORRELATION, "device", "stream", "event_sync", "record_correlation", kind=pl.col("kind").cast(pl.String)
+        )
+        .collect()
+        .unique(_CORRELATION, maintain_order=True)
+    )
+    if not waits.height:
+        return pl.DataFrame(schema=_SCHEMA)
+    ops = ops.filter(pl.col("correlation").is_not_null()).select(
+        *_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64)
+    )
+    ops = ops.sort("correlation", "op")
+    waits = _on_devices(ops, waits).with_row_index("wait")
+    released = _with_first_behind(_released_by(trace, waits, ops), ops)
+    return released.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
+
+
+_SCHEMA = {
+    "source": pl.Int32,
+    "process": pl.Int64,
+    "correlation": pl.Int64,
+    "kind": pl.String,
+    "op": pl.Int64,
+    "behind": pl.Int64,
+    "evidence": pl.String,
+}
+
+
+def _on_devices(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of ``syncs`` with the device of their stream.
+
+    nsys writes device 0 for every wait, and torch none for a record. The operations of a stream say where it is; only
+    where two devices of a process have streams of one number, the row itself does.
+    """
+    known = (
+        ops.select(*_PROCESS, "device", "stream")
+        .unique()
+        .group_by(*_PROCESS, "stream")
+        .agg(of_stream=pl.col("device").unique())
+    )
+    known = known.filter(pl.col("of_stream").list.len() == 1).explode("of_stream")
+    rows = rows.join(known, on=[*_PROCESS, "stream"], how="left", maintain_order="left")
+    return rows.with_columns(device=pl.coalesce("of_stream", "device")).drop("of_stream")
+
+
+def _released_by(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return the waits with ``op`` (the operation that releases each) and ``evidence``."""
+    syncs = trace.scan("syncs").filter((pl.col("kind") == "event_record") & pl.col("correlation").is_not_null())
+    records = _on_devices(ops, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
+    records = records.rename({"device": "record_device", "stream": "record_stream"})
+    by_id = waits.filter(pl.col("event_sync").is_not_null()).join(
+        records.filter(pl.col("event_sync").is_not_null() & pl.col("record_stream").is_not_null())
+        .rename({"correlation": "record"})
+        .unique([*_PROCESS, "event_sync"], keep="none"),
+        on=[*_PROCESS, "event_sync"],
+    )
+    known = by_id.sort("record").join_asof(
+        ops.rename({"correlation": "op_correlation"}),
+        left_on="record",
+        right_on="op_correlation",
+        by_left=[*_PROCESS, "record_device", "record_stream"],
+        by_right=[*_PROCESS, "device", "stream"],
+        check_sortedness=False,
+    )
+    unnamed = waits.join(by_id.select("wait"), on="wait", how="anti")
+    columns = ["wait", *_CORRELATION, "device", "stream", "kind", "op"]
+    parts = [
+        known.select(*columns, evidence=pl.lit("recorded")),
+        _guessed(trace, unnamed, ops).select(*columns, evidence=pl.lit("inferred")),
+    ]
+    return pl.concat(parts).drop_nulls("op")
+
+
+def _guessed(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Return waits whose record is not named: by the latest record of the same thread."""
+    calls = (
+        trace.scan("calls")
+        .filter(pl.col("correlation").is_not_null() & pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
+        .join(waits.lazy().select(_PROCESS).unique(), on=_PROCESS, how="semi")
+    )
+    threads = calls.join(waits.lazy().select(_CORRELATION), on=_CORRELATION, how="semi")
+    threads = threads.select(*_CORRELATION, "thread").collect().unique(_CORRELATION)
+    records = (
+        calls.filter(pl.col("family") == "event_record")
+        .select(*_PROCESS, "thread", record="correlation")
+        .sort("record")
+        .collect()
+    )
+    placed = waits.join(threads, on=_CORRELATION).sort("correlation")
+    placed = placed.join_asof(
+        records, left_on="correlation", right_on="record", by=[*_PROCESS, "thread"], check_sortedness=False
+    ).with_columns(record=pl.coalesce("record_correlation", "record"))
+    placed = placed.filter(pl.col("record").is_not_null())
+    streams = ops.select(*_PROCESS, other_device="device", other="stream").unique()
+    is_own = (pl.col("other_device") == pl.col("device")) & (pl.col("other") == pl.col("stream"))
+    candidates = (
+        placed.join(streams, on=_PROCESS)
+        .filter(~is_own.fill_null(value=False))
+        .sort("record")
+        .join_asof(
+            ops.rename({"correlation": "op_correlation"}),
+            left_on="record",
+            right_on="op_correlation",
+            by_left=[*_PROCESS, "other_device", "other"],
+            by_right=[*_PROCESS, "device", "stream"],
+            check_sortedness=False,
+        )
+        .drop_nulls("op")
+    )
+    return candidates.sort("op_correlation").unique("wait", keep="last", maintain_order=True)
+
+
+def _with_first_behind(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Add ``behind``: the first operation enqueued on that stream after the wait; null where a host waits."""
+    behind = ops.rename({"op": "behind", "correlation": "behind_correlation"}).unique(
+        [*_PROCESS, "device", "stream", "behind_correlation"], keep="first", maintain_order=True
+    )
+    is_stream = pl.col("kind") == "stream_wait"
+    streams = (
+        waits.filter(is_stream)
+        .sort("correlation")
+        .join_asof(
+            behind,
+            left_on="correlation",
+            right_on="behind_correlation",
+            by=[*_PROCESS, "device", "stream"],
+            strategy="forward",
+            check_sortedness=False,
+        )
+    )
+    return pl.concat([streams, waits.filter(~is_stream)], how="diagonal")

@@ -1,0 +1,100 @@
+"""Collectives without marks: one end per rank of a group, and messages from and to a root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from gapscope.comms.collectives import DECLARED, FROM_ROOT, TO_ROOT, collective_ends
+from gapscope.trace import Trace
+from gapscope.unmarked.ends import SIDE
+from gapscope.unmarked.neighbors import with_neighbors
+
+
+def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the ends of collectives, columns `gapscope.unmarked.ends.SIDE`, and kernels that belong to none.
+
+    Args:
+        trace: The recordings.
+        declared: See `gapscope.comms.collectives.collective_ends`.
+
+    Returns:
+        The ends, and ``op, rank, by, n``: how many kernels have no known peers.
+    """
+    members = collective_ends(trace, declared)
+    members = members.unique(["source", "process", "correlation"], keep="first", maintain_order=True)
+    alone = members.filter(pl.col("instance").is_null()).group_by("op", "by", rank="who").agg(n=pl.len())
+    members = members.filter(pl.col("instance").is_not_null()).rename(
+        {"start_ns": "op_start", "end_ns": "op_end", "who": "rank"}
+    )
+    members = with_neighbors(trace, members)
+    of_key = pl.coalesce("group", pl.lit("?"))
+    members = members.with_columns(
+        group=of_key, evidence=_evidence(), transport=pl.when(pl.col("by") != DECLARED).then(pl.lit("nccl"))
+    )
+    order = members.group_by("group", "instance").agg(first=pl.col("host_ns").min())
+    order = order.with_columns(seq_of=pl.col("first").rank("ordinal").over("group").cast(pl.Int64) - 1)
+    members = members.join(order.select("instance", "seq_of"), on="instance", maintain_order="left")
+    is_rooted = pl.col("op").is_in([*FROM_ROOT, *TO_ROOT])
+    everyone = members.filter(~is_rooted).with_columns(
+        seq="seq_of",
+        side_rank=pl.col("rank").cast(pl.Int64),
+        channel=pl.lit(0, dtype=pl.Int64),
+        end=pl.lit("both"),
+        src=pl.lit(None, dtype=pl.Int64),
+        dst=pl.lit(None, dtype=pl.Int64),
+    )
+    parts = [_sides(everyone), *(_sides(r) for r in _rooted(members.filter(is_rooted)))]
+    return pl.concat(parts), alone.sort("rank", "op")
+
+
+def _evidence() -> pl.Expr:
+    return (
+        pl.when(pl.col("by") == DECLARED)
+        .then(pl.lit("declared"))
+        .when(pl.col("seq").is_not_null())
+        .then(pl.lit("recorded"))
+        .otherwise(pl.lit("inferred"))
+    )
+
+
+def _rooted(members: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the ends of messages between a root and each other rank: source ends, then destination ends."""
+    root = members.filter("is_root")
+    others = members.filter(~pl.col("is_root"))
+    of_root = root.select("instance", root="rank")
+    others = others.join(of_root, on="instance").with_columns(other="rank")
+    root = root.join(others.select("instance", "other"), on="instance").with_columns(root="rank")
+    sides = []
+    for rows in (root, others):
+        is_source = pl.col("op").is_in(FROM_ROOT) == pl.col("is_root")
+        outward = pl.col("op").is_in(FROM_ROOT)
+        sides.append(
+            rows.with_columns(
+                src=pl.when(outward).then("root").otherwise("other").cast(pl.Int64),
+                dst=pl.when(outward).then("other").otherwise("root").cast(pl.Int64),
+                # Beside messages of the same ranks, whose channels count from zero.
+                channel=pl.lit(_ROOTED_CHANNEL, dtype=pl.Int64) + pl.col("group").rank("dense").cast(pl.Int64) - 1,
+                seq="seq_of",
+                group=pl.lit(None, dtype=pl.String),
+                end=pl.when(is_source).then(pl.lit("src")).otherwise(pl.lit("dst")),
+            )
+        )
+    return sides
+
+
+_ROOTED_CHANNEL = 1000
+
+
+def _sides(rows: pl.DataFrame) -> pl.DataFrame:
+    derived = pl.lit("derived")
+    rows = rows.with_columns(
+        before_source=derived,
+        after_source=derived,
+        time_source=derived,
+        origin=pl.when(pl.col("by") == DECLARED).then(pl.lit("order")).otherwise("by"),
+        is_ambiguous=pl.lit(value=False),
+    )
+    missing = [pl.lit(None, dtype=t).alias(n) for n, t in SIDE.items() if n not in rows.columns]
+    return rows.with_columns(missing).select(pl.col(n).cast(t) for n, t in SIDE.items())
