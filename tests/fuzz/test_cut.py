@@ -274,7 +274,7 @@ def missing_rows(undamaged: Whole, source: SourceTables) -> int:
 
 
 def test_all_files_of_the_folder_are_cut():
-    present = {str(path.relative_to(DATA)) for path in DATA.rglob("*.gz")}
+    present = {str(path.relative_to(DATA)) for path in DATA.rglob("*.gz") if path.parent.name != "causes"}
     assert present - set(FILES) <= {
         "two-gpus/mailbox_late_submit_nsys.sqlite.gz"
-    }  # the demo recording, not a small one
+    }  # the demo recording, not a small one; those in causes/ are more of one kind

@@ -37,10 +37,11 @@ def analyzed(run):
 
 @cache
 def raw(run):
-    """What the files hold: operations and calls of each rank, times of the handoffs."""
+    """What the files hold: operations and calls of each rank, how many handoffs the destination consumed."""
     recordings = [load_recording(path) for path in paths(run)]
     calls = [{call.correlation: call for call in recording.calls} for recording in recordings]
-    return SimpleNamespace(ops=[recording.operations for recording in recordings], calls=calls)
+    consumed = sum(mark.text.startswith("gapscope::consume ") for mark in recordings[1].ranges)
+    return SimpleNamespace(ops=[recording.operations for recording in recordings], calls=calls, consumed=consumed)
 
 
 @cache
@@ -133,14 +134,20 @@ def test_every_handoff_is_complete_and_next_to_nothing_is_unexplained(run):
     handoffs, tiles = analyzed(run).handoffs, analyzed(run).tiles
     assert set(handoffs["status"]) == {"complete"}
     assert set(handoffs["order"]) == {"ok"}
-    if "group" in handoffs.columns and handoffs["group"].null_count() == handoffs.height:
-        assert handoffs.height == len(marked_times(run))
+    assert handoffs.height == raw(run).consumed
     sums = tiles.group_by("handoff_id").agg(pl.col("duration_ns").sum())
     both = handoffs.join(sums, on="handoff_id", how="left")
     assert (both["duration_ns"].fill_null(0) == both["gap_ns"]).all()
     counted = tiles.join(handoffs.filter("steady").select("handoff_id"), on="handoff_id", how="semi")
     unexplained = counted.filter(pl.col("cause") == "unexplained")["duration_ns"].sum()
     assert unexplained < 0.03 * counted["duration_ns"].sum()
+
+
+@with_runs(*RUNS)
+def test_what_moved_is_said_to_be_of_no_other_handoff(run):
+    """In batches one kernel carries a send and a receive; both are the own transfer of their handoff."""
+    moving = analyzed(run).tiles.filter(pl.col("cause") == "movement")
+    assert not moving["detail"].str.starts_with("of handoff").any()
 
 
 # A transfer behind other work -------------------------------------------------------------------------------------
