@@ -1,15 +1,18 @@
 """The other half of the answer: what it would bring if the dominant cause alone had vanished, and what would hold then.
 
 The handoff's own part of the graph is replayed with that cause's tiles at zero; waits are elastic and residuals stay as
-measured. A cause with a large tile and little headroom is not where to work.
+measured. A transfer by kernels is one thing on all its ranks: where it vanishes, it does so on each of them. A cause
+with a large tile and little headroom is not where to work.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from gapscope.causes.names import CAUSE
 from gapscope.graph import Graph, replay_without
+from gapscope.graph.edges import TYPE
 from gapscope.graph.kernels import BODY, LEAD, RESIDUAL
 from gapscope.graph.walks import STEP, Walks
 
@@ -41,7 +44,7 @@ def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.Data
         ),
         duration_ns=length,
     )
-    starts, chains = replay_without(graph, walks, removed)
+    starts, chains = replay_without(graph, walks, _on_all_ranks(graph, removed))
     after = _next_causes(graph, facts, chains, dominant)
 
     def last(column: str | pl.Expr) -> pl.Expr:
@@ -88,3 +91,41 @@ def _next_causes(graph: Graph, facts: pl.DataFrame, chains: pl.DataFrame, domina
         .unique("walk", keep="first", maintain_order=True)
         .select("walk", next_cause=pl.col("cause").cast(CAUSE))
     )
+
+
+def _on_all_ranks(graph: Graph, removed: pl.DataFrame) -> pl.DataFrame:
+    """Add to the parts that vanish what moved the same bytes on other ranks: a send, a receive, the same collective.
+
+    Else the next operation on that stream of theirs would still wait for a transfer that is gone.
+
+    Args:
+        graph: The graph.
+        removed: ``walk, node, duration_ns``.
+    """
+    arrays, items = graph.edges, graph.items
+    between = np.flatnonzero(np.isin(arrays.kind, [TYPE["send_recv"], TYPE["collective"]]))
+    if not len(between):
+        return removed
+    node = np.searchsorted(arrays.first, between, side="right") - 1
+    one, other = node // 2, arrays.source[between] // 2
+    pairs = pl.DataFrame({"item": np.concatenate([one, other]), "peer": np.concatenate([other, one])}).unique()
+    vanished = removed.filter((pl.col("node") % 2 == 1).fill_null(value=False))
+    peers = (
+        vanished.with_columns(item=pl.col("node").cast(pl.Int64) // 2)
+        .join(pairs, on="item")
+        .group_by("walk", node=pl.col("peer").cast(removed.schema["node"]) * 2 + 1)
+        .agg(pl.col("duration_ns").max())
+        .join(vanished, on=["walk", "node"], how="anti")
+    )
+    # What a peer's kernel waited for it still waits for: only the rest of it is transfer.
+    waits = pl.DataFrame({"node": node, "ready_ns": arrays.ready[between]}).cast({"node": removed.schema["node"]})
+    numbers = peers["node"].to_numpy() // 2
+    peers = peers.with_columns(start=pl.Series(items.start[numbers]), end=pl.Series(items.end[numbers]))
+    held = peers.join(waits, on="node").filter(pl.col("ready_ns") <= pl.col("end"))
+    held = held.group_by("walk", "node").agg(pl.col("ready_ns").max())
+    peers = peers.join(held, on=["walk", "node"], how="left").select(
+        "walk",
+        "node",
+        duration_ns=pl.min_horizontal("duration_ns", pl.col("end") - pl.max_horizontal("start", "ready_ns")),
+    )
+    return pl.concat([removed, peers.select(removed.columns).cast(removed.schema)])

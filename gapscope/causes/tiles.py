@@ -123,7 +123,13 @@ def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         on="item",
         how="left",
         maintain_order="left",
-    ).with_columns(other_handoff=pl.when(pl.col("other_handoff") != pl.col("key_text")).then("other_handoff"))
+    ).with_columns(
+        # One kernel may carry the messages of several handoffs; of this one's own transfer no other is named.
+        other_handoff=pl.when(
+            (pl.col("other_handoff") != pl.col("key_text"))
+            & ~pl.col("own_mark").is_in(["submit", "receive"]).fill_null(value=False)
+        ).then("other_handoff")
+    )
 
 
 def _cause() -> pl.Expr:

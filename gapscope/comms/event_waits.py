@@ -3,8 +3,10 @@
 What waits for an event goes on when the last operation enqueued before the event's record has ended. nsys names the
 record (``eventSyncId``, never the event's handle, which is reused) and its stream. torch.profiler names neither: then
 it is the latest record on the same thread before the wait, and the last operation enqueued before that on another
-stream of the process. All waits before an operation are kept; a wait also holds later operations, which the order on
-the stream carries on.
+stream of the process. A later operation than that was not waited for if what stood behind the wait started before it
+had ended (receives that are posted ahead and waited for one by one): then it is the last one on its stream that had
+ended. All waits before an operation are kept; a wait also holds later operations, which the order on the stream carries
+on.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def event_waits(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         trace: The recordings.
-        ops: Operations with ``source, process, device, stream, correlation, op`` (a number of the caller's own).
+        ops: Operations with ``source, process, device, stream, correlation, start_ns, end_ns, op`` (a number of the
+            caller's own).
 
     Returns:
         One row per wait: ``source, process, correlation`` (of the waiting call), ``kind`` (``stream_wait``,
@@ -42,8 +45,7 @@ def event_waits(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
     if not waits.height:
         return pl.DataFrame(schema=_SCHEMA)
     ops = in_order(ops)
-    waits = on_devices(ops, waits).with_row_index("wait")
-    released = _with_first_behind(released_by(trace, waits, ops), ops)
+    released = released_by(trace, on_devices(ops, waits).with_row_index("wait"), ops)
     return released.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
 
 
@@ -59,13 +61,14 @@ _SCHEMA = {
 
 
 def in_order(ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the operations with a correlation id, ordered by it: ``source, process, correlation, device, stream, op``.
+    """Return the operations with a correlation id, ordered by it.
 
     Args:
-        ops: Has these columns.
+        ops: See `event_waits`.
     """
     ops = ops.filter(pl.col("correlation").is_not_null())
-    return ops.select(*_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64)).sort("correlation", "op")
+    columns = [*_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64), "start_ns", "end_ns"]
+    return ops.select(columns).sort("correlation", "op")
 
 
 def on_devices(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -90,7 +93,7 @@ def on_devices(ops: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def released_by(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the waits with ``op`` (the operation that releases each) and ``evidence``.
+    """Return the waits with ``op`` (the operation that releases each), ``behind`` and ``evidence``.
 
     Args:
         trace: The recordings.
@@ -98,6 +101,7 @@ def released_by(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.Data
             kind``.
         ops: Result of `in_order`.
     """
+    waits = _with_first_behind(waits, ops)
     syncs = trace.scan("syncs").filter((pl.col("kind") == "event_record") & pl.col("correlation").is_not_null())
     records = on_devices(ops, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
     records = records.rename({"device": "record_device", "stream": "record_stream"})
@@ -116,7 +120,7 @@ def released_by(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.Data
         check_sortedness=False,
     )
     unnamed = waits.join(by_id.select("wait"), on="wait", how="anti")
-    columns = ["wait", *_CORRELATION, "device", "stream", "kind", "op"]
+    columns = ["wait", *_CORRELATION, "kind", "op", "behind"]
     parts = [
         known.select(*columns, evidence=pl.lit("recorded")),
         _guessed(trace, unnamed, ops).select(*columns, evidence=pl.lit("inferred")),
@@ -151,7 +155,7 @@ def _guessed(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFra
         .filter(~is_own.fill_null(value=False))
         .sort("record")
         .join_asof(
-            ops.rename({"correlation": "op_correlation"}),
+            ops.select(*_PROCESS, "device", "stream", "op", "end_ns", op_correlation="correlation"),
             left_on="record",
             right_on="op_correlation",
             by_left=[*_PROCESS, "other_device", "other"],
@@ -160,14 +164,39 @@ def _guessed(trace: Trace, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFra
         )
         .drop_nulls("op")
     )
-    return candidates.sort("op_correlation").unique("wait", keep="last", maintain_order=True)
+    chosen = _ended_before(candidates, ops)
+    return chosen.sort("op_correlation").unique("wait", keep="last", maintain_order=True)
+
+
+def _ended_before(candidates: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Put the last operation that had ended in place of one that ended after what stood behind the wait had started.
+
+    Only times of one device are compared; they have one clock.
+    """
+    late = (pl.col("end_ns") > pl.col("behind_ns")) & (pl.col("other_device") == pl.col("device"))
+    late = late.fill_null(value=False)
+    instead = (
+        candidates.filter(late)
+        .drop("op", "end_ns", "op_correlation")
+        .sort("behind_ns")
+        .join_asof(
+            ops.select(*_PROCESS, "device", "stream", "op", "end_ns", op_correlation="correlation").sort("end_ns"),
+            left_on="behind_ns",
+            right_on="end_ns",
+            by_left=[*_PROCESS, "other_device", "other"],
+            by_right=[*_PROCESS, "device", "stream"],
+            check_sortedness=False,
+        )
+        .drop_nulls("op")
+    )
+    return pl.concat([candidates.filter(~late), instead.select(candidates.columns)])
 
 
 def _with_first_behind(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Add ``behind``: the first operation enqueued on that stream after the wait; null where a host waits."""
-    behind = ops.rename({"op": "behind", "correlation": "behind_correlation"}).unique(
-        [*_PROCESS, "device", "stream", "behind_correlation"], keep="first", maintain_order=True
-    )
+    """Add the first operation enqueued on the stream after the wait: ``behind, behind_ns``; null where a host waits."""
+    behind = ops.select(
+        *_PROCESS, "device", "stream", behind="op", behind_ns="start_ns", behind_correlation="correlation"
+    ).unique([*_PROCESS, "device", "stream", "behind_correlation"], keep="first", maintain_order=True)
     is_stream = pl.col("kind") == "stream_wait"
     streams = (
         waits.filter(is_stream)

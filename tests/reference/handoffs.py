@@ -37,6 +37,7 @@ UNIT_KINDS = ("step", "request")  # not part of a handoff
 SOURCE_KINDS = ("produce", "submit")
 DESTINATION_KINDS = ("receive", "consume")
 TRANSFER_KINDS = ("submit", "receive")
+TEXT_FIELDS = ("transport",)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def read_brackets(recording):
         fields = {}
         for word in words:
             name, value = word.split("=")
-            fields[name] = int(value)
+            fields[name] = value if name in TEXT_FIELDS else int(value)
         brackets.append(
             Bracket(
                 kind=kind,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.comms.event_waits import in_order, on_devices, released_by
+from gapscope.comms.event_waits import on_devices, released_by
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
 
@@ -34,7 +34,7 @@ def event_queries(context: Context) -> pl.DataFrame:
         *_PROCESS, "device", "stream", "event_sync", "record_correlation", "wait", correlation="first_correlation",
         kind=pl.lit("event_sync"),
     )  # fmt: skip
-    ops = in_order(items.ops.with_row_index("op"))
+    ops = context.ops_in_order
     found = released_by(context.trace, on_devices(ops, waits), ops).select("wait", "op")
     rows = polls.join(found.unique("wait", keep="none"), on="wait", maintain_order="left")
     start, end, clock = pl.Series(items.start), pl.Series(items.end), pl.Series(items.clock)
