@@ -38,6 +38,8 @@ def _for_their_receives(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     waits = waits.with_row_index("wait")
     guess = (pl.col("evidence") == "inferred") & (pl.col("kind") == "stream_wait") & pl.col("behind").is_not_null()
     first = waits.filter(guess).sort("correlation").unique([*_PROCESS, "behind"], keep="first", maintain_order=True)
+    if not first.height:
+        return waits.drop("wait")
     marked = context.bracket_ops.filter(pl.col("evidence") == "declared")
     received = marked.filter(pl.col("mark") == "receive").select(*_PROCESS, *KEY, "item", "start")
     consumed = marked.filter(pl.col("mark") == "consume").select(*_PROCESS, *KEY, behind="item")
