@@ -437,6 +437,45 @@ TILES: Table = {
     "uncertainty_ns": Column(pl.Int64(), "Clock error of the handoff, see `handoffs`."),
 }
 
+UNITS: Table = {
+    "unit": Column(pl.String(), "`step` or `request`."),
+    "id": Column(pl.String(), "Number of the step, or id of the request, as its mark says."),
+    "job": Column(pl.String(), "Job of the mark; null: the default job."),
+    "rank": Column(pl.Int64(), "Rank that ended it; null: unknown."),
+    "start_ns": Column(
+        pl.Int64(),
+        "When it began, on the earliest rank that did not begin it by waiting for a handoff. Unix ns on the common "
+        "timebase; null: a mark of it has no place there, or a rank recorded only earlier or later steps.",
+    ),
+    "end_ns": Column(
+        pl.Int64(),
+        "When its last mark had closed and the GPU operations launched inside the step's marks had ended. Null as "
+        "above, or if a mark never closed.",
+    ),
+    "steps": Column(pl.List(pl.Int64()), "Steps: its own number, or those whose marks name the request."),
+    "steady": Column(pl.Boolean(), "False for the start-up of the capture: a handoff in it is."),
+}
+
+EXPOSURE: Table = {
+    "unit": Column(pl.String(), "`step` or `request`."),
+    "id": Column(pl.String(), "The unit, see `units`."),
+    "job": Column(pl.String(), "Its job."),
+    "part": Column(
+        pl.String(),
+        "`gap`: the unit's path passes a gap here; else what it passes outside all gaps: `compute`, `transfer`, "
+        "`host`, `latency`, `unknown` (`gapscope.causes.names.OUTSIDE`).",
+    ),
+    "kind": Column(pl.String(), "Kind of the edge; null outside gaps, like all that follows but `rank`."),
+    "group": Column(pl.String(), "Communicator of the edge; null for pairs."),
+    "src_rank": Column(pl.Int64(), "Source rank of the edge."),
+    "dst_rank": Column(pl.Int64(), "Destination rank of the edge."),
+    "channel": Column(pl.Int64(), "Channel of the edge."),
+    "direction": Column(pl.String(), "Direction of the edge; null if no mark says it."),
+    "cause": Column(pl.String(), "What held the gap (`gapscope.causes.names.CAUSES`)."),
+    "rank": Column(pl.Int64(), "Rank on which the path passes; null: unknown."),
+    "exposure_ns": Column(pl.Int64(), "Length of the path there. The rows of a unit sum to its length exactly."),
+}
+
 ALIGNMENT: Table = {
     "source": _SOURCE,
     "path": Column(pl.String(), "Path of that file."),

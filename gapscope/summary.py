@@ -33,7 +33,7 @@ def summarize(
 
     Args:
         trace: The recordings.
-        tables: Tables ``alignment``, ``handoffs`` and ``tiles``.
+        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units`` and ``exposure``.
         findings: All findings.
         selection: What the user chose: ``steps``, ``ranks``, ``warmup``.
     """
@@ -57,7 +57,7 @@ def summarize(
         "selection": selection,
         "start_up_rule": start_up_rule(selection["warmup"]),
         "edges": _edges(handoffs),
-        "causes": summarize_causes(handoffs, tiles),
+        "causes": summarize_causes(handoffs, tiles, tables["units"], tables["exposure"]),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }
 
