@@ -476,6 +476,39 @@ EXPOSURE: Table = {
     "exposure_ns": Column(pl.Int64(), "Length of the path there. The rows of a unit sum to its length exactly."),
 }
 
+MESSAGES: Table = {
+    "handoff_id": Column(pl.String(), "Handoff between two ranks whose bytes moved in two messages or more."),
+    "src_rank": Column(pl.Int64(), "Source rank."),
+    "dst_rank": Column(pl.Int64(), "Destination rank."),
+    "channel": Column(pl.Int64(), "Channel of the key."),
+    "direction": Column(pl.String(), "`fwd` or `bwd`; null if no mark says it."),
+    "transport": Column(pl.String(), "Transport of the handoff."),
+    "messages": Column(pl.Int64(), "Copies or sends launched inside its submit marks (else inside receive)."),
+    "size_bytes": Column(pl.Int64(), "Bytes of all of them, as recorded, else as the marks say; null: unknown."),
+    "first_ns": Column(pl.Int64(), "First movement, Unix ns on the common timebase."),
+    "span_ns": Column(pl.Int64(), "From the first movement to the end of the last, on both ranks."),
+    "moving_ns": Column(pl.Int64(), "Of it, any byte was moving: the union of the movements."),
+    "holes": Column(pl.Int64(), "Number of stretches in which none was."),
+    "unlaunched_ns": Column(pl.Int64(), "Time in holes before the call that launched the next message had returned."),
+    "queued_ns": Column(pl.Int64(), "Time in holes in which it was launched and sat behind other work of its stream."),
+    "latency_ns": Column(pl.Int64(), "Time in holes in which it was launched and its stream free."),
+    "unknown_ns": Column(pl.Int64(), "Time in holes whose next message's launch was not recorded."),
+    "launch_span_ns": Column(
+        pl.Int64(),
+        "From the end of the first launch call to that of the last, on the host's clock; null: not recorded.",
+    ),
+    "launch_uncertainty_ns": Column(pl.Int64(), "Clock error between launch calls and movements; null: no bound."),
+    "hole_cause": Column(
+        pl.String(), "Cause of most of the tiles in holes that the handoff's chain passes; null: it passes none."
+    ),
+    "hole_cause_ns": Column(pl.Int64(), "Time of those tiles."),
+    "verdict": Column(
+        pl.String(),
+        "`bandwidth-bound`, `submission-bound`, `queue-bound`, `latency-bound`, `mixed`; "
+        "`gapscope.causes.messages.verdict` states the rule.",
+    ),
+}
+
 ALIGNMENT: Table = {
     "source": _SOURCE,
     "path": Column(pl.String(), "Path of that file."),

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from gapscope.causes.messages import summarize_messages
 from gapscope.causes.summary import summarize_causes
 from gapscope.findings import Finding
 from gapscope.handoffs.steady import start_up_rule
@@ -33,7 +34,7 @@ def summarize(
 
     Args:
         trace: The recordings.
-        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units`` and ``exposure``.
+        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units``, ``exposure`` and ``messages``.
         findings: All findings.
         selection: What the user chose: ``steps``, ``ranks``, ``warmup``.
     """
@@ -58,6 +59,7 @@ def summarize(
         "start_up_rule": start_up_rule(selection["warmup"]),
         "edges": _edges(handoffs),
         "causes": summarize_causes(handoffs, tiles, tables["units"], tables["exposure"]),
+        "messages": summarize_messages(handoffs, tables["messages"]),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }
 

@@ -15,6 +15,7 @@ from gapscope.causes.names import CAUSES
 from gapscope.findings import Finding, plural
 from gapscope.phases import UNPOSTED
 from gapscope.reports.exposed import render_exposure
+from gapscope.reports.fragments import render_fragments
 from gapscope.reports.tables import edge_name, plain_table
 from gapscope.reports.units import duration, percent, signed, size
 
@@ -52,6 +53,8 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
             parts += [Text(""), _causes(edge, summary["causes"]["units"])]
         if summary["causes"]["edges"]:
             parts += [Text(""), *render_exposure(summary["causes"])]
+        if summary["messages"]:
+            parts += [Text(""), *render_fragments(summary["messages"])]
         if summary["causes"]["worst"]:
             parts += [Text(""), *_worst(summary["causes"]["worst"][: None if verbose else _FEW_WORST])]
     if findings:
