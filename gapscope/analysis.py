@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from gapscope.causes import Explained, explain, find_units, fragmented, unit_exposure
+from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure
 from gapscope.clocks import Alignment, AlignOptions, align
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
@@ -21,11 +21,11 @@ from gapscope.graph import build_graph
 from gapscope.handoffs import build_handoffs
 from gapscope.load import LoadOptions, load
 from gapscope.readers.base import Progress, no_progress
-from gapscope.schema import EXPOSURE, MESSAGES, SCHEMA_VERSION, TILES, UNITS, dtypes
+from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TILES, UNITS, dtypes
 from gapscope.summary import summarize
 from gapscope.trace import Trace
 
-TABLES = ("handoffs", "tiles", "units", "exposure", "messages", "alignment")
+TABLES = ("handoffs", "tiles", "units", "exposure", "messages", "interference", "alignment")
 """Tables of an analysis; each is written as Parquet under its name."""
 
 OUTPUTS = (*(f"{name}.parquet" for name in TABLES), "findings.json", "summary.json")
@@ -48,6 +48,7 @@ class Analysis:
         units: Table ``units``: the steps and requests that marks name.
         exposure: Table ``exposure``: what held each of them, along one path from its end to its start.
         messages: Table ``messages``: handoffs of many messages, and what bound them.
+        interference: Table ``interference``: kinds of operations alone and beside others; context, not a cause.
     """
 
     trace: Trace
@@ -60,6 +61,7 @@ class Analysis:
     units: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(UNITS)), repr=False)
     exposure: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(EXPOSURE)), repr=False)
     messages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(MESSAGES)), repr=False)
+    interference: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(INTERFERENCE)), repr=False)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -139,12 +141,13 @@ def analyze(
     handoffs = _selected(built.table, steps, ranks)
     explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
     exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
+    beside = pl.DataFrame(schema=dtypes(INTERFERENCE))
     if handoffs.height or trace.marks["mark"].is_in(["step", "request"]).any():
         graph = build_graph(trace, alignment, ends)
         explained = explain(graph, handoffs)
         found = find_units(graph, built.table).of_steps(*(steps or (None, None)))
         units, exposure = found.table, unit_exposure(graph, found, explained)
-        messages = fragmented(graph, explained)
+        messages, beside = fragmented(graph, explained), interference(graph, built.table)
     notes = [*trace.findings, *alignment.findings, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
@@ -161,6 +164,7 @@ def analyze(
         units,
         exposure,
         messages,
+        beside,
     )
 
 

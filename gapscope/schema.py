@@ -509,6 +509,35 @@ MESSAGES: Table = {
     ),
 }
 
+_HUMP = pl.List(pl.Struct({"n": pl.Int64, "p50_ns": pl.Int64}))
+
+INTERFERENCE: Table = {
+    "what": Column(pl.String(), "`transfer` (beside other GPU work), `kernel` or `step` (beside a transfer)."),
+    "name": Column(pl.String(), "Kernel, or steps of how many kernels; null for transfers."),
+    "edge": Column(pl.String(), "Ranks of a transfer; null for the others, as the next three."),
+    "transport": Column(pl.String(), "Transport of the handoff."),
+    "hop": Column(pl.String(), "Copy kind, `nccl`, or `kernel`."),
+    "size_class": Column(pl.Int64(), "Bytes of a message, rounded down to a power of two; null: unknown."),
+    "rank": Column(pl.Int64(), "Rank that ran it."),
+    "device": Column(pl.Int64(), "Device that it ran on, as that process numbers it."),
+    **{
+        f"{side}_{column}": Column(dtype, doc.format(words))
+        for side, words in (("alone", "with nothing beside them"), ("overlapped", "with something beside them"))
+        for column, dtype, doc in (
+            ("n", pl.Int64(), "How many ran {}."),
+            ("p10_ns", pl.Int64(), "Their length {}, tenth percentile: of communication what followed the last start."),
+            ("p50_ns", pl.Int64(), "Median; says nothing where there are two humps."),
+            ("p90_ns", pl.Int64(), "Ninetieth percentile."),
+            ("humps", _HUMP, "If the lengths {} have two humps: size and median of each."),
+        )
+    },
+    "partly_n": Column(pl.Int64(), "How many had something beside them, but for less than half of the window."),
+    "shift_ns": Column(pl.Int64(), "Hodges-Lehmann shift of the overlapped against the lonely; null: too few."),
+    "shift_lo_ns": Column(pl.Int64(), "Its interval of 95 %, lower end."),
+    "shift_hi_ns": Column(pl.Int64(), "Its interval of 95 %, upper end."),
+    "verdict": Column(pl.String(), "`slower`, `faster`, `no difference`, or `too few` (`gapscope.causes.groups`)."),
+}
+
 ALIGNMENT: Table = {
     "source": _SOURCE,
     "path": Column(pl.String(), "Path of that file."),

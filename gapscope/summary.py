@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from gapscope.causes.interference import summarize_interference
 from gapscope.causes.messages import summarize_messages
 from gapscope.causes.summary import summarize_causes
 from gapscope.findings import Finding
@@ -34,7 +35,8 @@ def summarize(
 
     Args:
         trace: The recordings.
-        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units``, ``exposure`` and ``messages``.
+        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units``, ``exposure``, ``messages``
+            and ``interference``.
         findings: All findings.
         selection: What the user chose: ``steps``, ``ranks``, ``warmup``.
     """
@@ -59,6 +61,7 @@ def summarize(
         "start_up_rule": start_up_rule(selection["warmup"]),
         "edges": _edges(handoffs),
         "causes": summarize_causes(handoffs, tiles, tables["units"], tables["exposure"]),
+        "interference": summarize_interference(tables["interference"]),
         "messages": summarize_messages(handoffs, tables["messages"]),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }

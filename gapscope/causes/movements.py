@@ -16,6 +16,12 @@ from gapscope.graph.edges import TYPE
 
 NCCL = "(?i)nccl|rccl"
 
+MOVEMENT: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(("job", "group", "mark"), pl.String),
+    **dict.fromkeys(("src", "dst", "channel", "seq", "item", "start_ns", "end_ns", "began", "size_bytes"), pl.Int64),
+    "is_nccl": pl.Boolean,
+}
+
 
 def peers(graph: Graph) -> pl.DataFrame:
     """Return one row per communication kernel that ended only after a peer's start, by ``item``.
@@ -50,9 +56,8 @@ def handoff_movements(graph: Graph) -> pl.DataFrame:
         that was), ``size_bytes`` (of copies; null: not recorded), ``is_nccl``.
     """
     ops = graph.context.bracket_ops
-    schema = {"began": pl.Int64, "size_bytes": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
     if not ops.height:
-        return pl.DataFrame(schema={**dict.fromkeys([*KEY, "item", "mark", "is_nccl"], pl.Int64), **schema})
+        return pl.DataFrame(schema=MOVEMENT)
     ops = ops.filter(pl.col("mark").is_in(["submit", "receive"]) & pl.col("group").is_null())
     ops = ops.unique([*KEY, "item"], keep="first", maintain_order=True)
     about = graph.items.ops[ops["item"]].select("kind", "size_bytes")
@@ -67,13 +72,9 @@ def handoff_movements(graph: Graph) -> pl.DataFrame:
     is_part = (pl.col("mark") == "submit") & pl.col("item").is_in(paired.implode())
     is_lost = (pl.col("mark") == "receive") & pl.col("sender").is_null()
     ops = ops.filter(~(pl.col("is_nccl") & (is_part | is_lost)))
-    return ops.select(
-        *KEY,
-        "item",
-        "mark",
-        "is_nccl",
-        "size_bytes",
+    ops = ops.with_columns(
         start_ns=pl.min_horizontal(pl.coalesce("from_ns", "start"), "end"),
         end_ns="end",
         began=pl.coalesce("latest", "item"),
     )
+    return ops.select(pl.col(n).cast(t) for n, t in MOVEMENT.items())

@@ -95,21 +95,13 @@ def _unit_marks(graph: Graph) -> pl.DataFrame:
 
 def _with_last(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
     """Add ``last`` (the node that each mark's work ended with), and let ``end_ns`` be when its GPU work had ended."""
-    items = graph.items
-    # Host items of a thread stand together, ordered by start: what began inside a mark is a stretch of numbers.
-    threads = items.hosts.select(*_THREAD).with_row_index("n").group_by(_THREAD).agg(
-        low=pl.col("n").min(), high=pl.col("n").max() + 1
-    )  # fmt: skip
-    marks = marks.join(threads, on=_THREAD, how="left", nulls_equal=True, maintain_order="left")
-    timed = marks.filter(
-        pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null() & pl.col("low").is_not_null()
-    )
+    timed = _on_threads(graph, marks)
     found = [_last_of_thread(graph, of_thread) for of_thread in timed.partition_by("low", maintain_order=True)]
     nothing = marks.clear().select("mark_id", last=pl.lit(None, pl.Int64), over_ns=pl.lit(None, pl.Int64))
     joined = marks.join(pl.concat([nothing, *found]), on="mark_id", how="left")
     return joined.sort("mark_id").with_columns(end_ns=pl.max_horizontal("end_ns", "over_ns")).with_columns(
         end_ns=pl.when(pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))).then("end_ns")
-    ).drop("low", "high", "over_ns")  # fmt: skip
+    ).drop("over_ns")  # fmt: skip
 
 
 def _last_of_thread(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
@@ -128,12 +120,7 @@ def _last_of_thread(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
     node = np.where(is_inside, 2 * (first + began), end_node)
     node = np.where(began < 0, NO_NODE, node)
     # The last GPU operation that was launched inside the mark, if it ended after that.
-    low = first + np.searchsorted(start_of, begin, side="left")
-    launched = np.flatnonzero((graph.call >= first) & (graph.call < until))
-    of_mark = np.searchsorted(low, graph.call[launched], side="right") - 1
-    inside = of_mark >= 0
-    inside[inside] = items.start[graph.call[launched[inside]]] <= end[of_mark[inside]]
-    launched, of_mark = launched[inside], of_mark[inside]
+    launched, of_mark = _launched(graph, marks)
     latest = np.full(len(begin), np.iinfo(np.int64).min)
     np.maximum.at(latest, of_mark, items.end[launched])
     is_latest = items.end[launched] == latest[of_mark]
@@ -145,6 +132,44 @@ def _last_of_thread(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
         last=pl.Series(np.where(is_later, 2 * operation + 1, node)).cast(pl.Int64),
         over_ns=pl.Series(np.where(is_later, latest, end)).cast(pl.Int64),
     )
+
+
+def _launched(graph: Graph, marks: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Return operations launched inside the marks of one thread, and the position of the mark of each.
+
+    Args:
+        graph: The graph.
+        marks: Ordered by ``start_ns``; ``low`` and ``high`` are the numbers of the thread's host items.
+    """
+    items = graph.items
+    first, until = items.n_ops + int(marks["low"][0]), items.n_ops + int(marks["high"][0])
+    begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
+    low = first + np.searchsorted(items.start[first:until], begin, side="left")
+    launched = np.flatnonzero((graph.call >= first) & (graph.call < until))
+    of_mark = np.searchsorted(low, graph.call[launched], side="right") - 1
+    inside = of_mark >= 0
+    inside[inside] = items.start[graph.call[launched[inside]]] <= end[of_mark[inside]]
+    return launched[inside], of_mark[inside]
+
+
+def step_kernels(graph: Graph) -> pl.DataFrame:
+    """Return ``item, mark_id``: which operations were launched inside which step mark."""
+    steps = _on_threads(graph, _unit_marks(graph).filter(pl.col("mark") == "step"))
+    parts = [pl.DataFrame(schema={"item": pl.Int64, "mark_id": pl.UInt32})]
+    for of_thread in steps.partition_by("low", maintain_order=True):
+        marks = of_thread.sort("start_ns", "end_ns")
+        launched, of_mark = _launched(graph, marks)
+        parts.append(pl.DataFrame({"item": launched, "mark_id": marks["mark_id"].gather(of_mark)}))
+    return pl.concat(parts)
+
+
+def _on_threads(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
+    """Return marks that have both ends, with ``low`` and ``high``: where their thread's host items begin and end."""
+    # Host items of a thread stand together, ordered by start: what began inside a mark is a stretch of numbers.
+    threads = graph.items.hosts.select(*_THREAD).with_row_index("n").group_by(_THREAD)
+    numbers = threads.agg(low=pl.col("n").min(), high=pl.col("n").max() + 1)
+    both_ends = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
+    return marks.filter(both_ends).join(numbers, on=_THREAD, nulls_equal=True, maintain_order="left")
 
 
 def _steps(marks: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from rich.text import Text
 from gapscope.causes.names import CAUSES
 from gapscope.findings import Finding, plural
 from gapscope.phases import UNPOSTED
+from gapscope.reports.beside import render_interference
 from gapscope.reports.exposed import render_exposure
 from gapscope.reports.fragments import render_fragments
 from gapscope.reports.tables import edge_name, plain_table
@@ -55,6 +56,8 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
             parts += [Text(""), *render_exposure(summary["causes"])]
         if summary["messages"]:
             parts += [Text(""), *render_fragments(summary["messages"])]
+        beside = render_interference(summary["interference"], verbose)
+        parts += [Text(""), *beside] if beside else []
         if summary["causes"]["worst"]:
             parts += [Text(""), *_worst(summary["causes"]["worst"][: None if verbose else _FEW_WORST])]
     if findings:

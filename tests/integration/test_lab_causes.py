@@ -326,3 +326,24 @@ def test_handoffs_that_wait_together_delay_a_step_once(run):
     assert (held["cause"], held["rank"]) == ("late_receive", 1)
     assert held["exposure_ns"] <= held["wall_ns"] < 0.8 * held["handoff_ns"]
     assert held["exposure_ns"] < found.summary["causes"]["units"]["time_ns"] < held["handoff_ns"] * 2
+
+
+# Beside other work --------------------------------------------------------------------------------------------------
+
+
+@of_runs(ALL_RUNS)
+def test_nothing_was_slower_for_the_other_process_on_the_gpu(run):
+    """No recording of the lab has interference: on one GPU kernels of two processes take turns."""
+    table = analyzed(run).interference
+    slower = table.filter(pl.col("verdict") == "slower")
+    assert slower.height == 0, slower
+    few = table.filter((pl.col("alone_n") < 10) | (pl.col("overlapped_n") < 10))
+    assert set(few["verdict"]) <= {"too few"}
+    assert few["shift_ns"].null_count() == few.height
+
+
+@of_runs(runs("slow_consumer", "mailbox"))
+def test_kernels_beside_copies_are_compared(run):
+    table = analyzed(run).interference
+    assert table.filter((pl.col("what") == "kernel") & (pl.col("verdict") == "no difference")).height >= 1
+    assert (table["alone_p10_ns"] <= table["alone_p90_ns"]).all()
