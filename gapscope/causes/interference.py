@@ -55,10 +55,11 @@ def interference(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     transfers = pl.concat([
         work.filter(~pl.col("is_kernel")).select("gpu", "start_ns", "end_ns"), _at_peers(graph, handoffs, gpus)
     ])  # fmt: skip
+    kernels = _kernels_beside(work, transfers)
     rows = [
         *_compare(_transfers_beside_work(moves, work), ["edge", "transport", "hop", "size_class", "rank", "device"]),
-        *_compare(_kernels_beside(work, transfers), ["name", "rank", "device"]),
-        *_compare(_steps_beside(graph, work, transfers), ["name", "rank", "device"]),
+        *_compare(kernels, ["name", "rank", "device"]),
+        *_compare(_steps_beside(graph, kernels), ["name", "rank", "device"]),
     ]
     schema = dtypes(INTERFERENCE)
     return pl.DataFrame([{n: row.get(n) for n in schema} for row in rows], schema=schema)
@@ -183,19 +184,15 @@ def _kernels_beside(work: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame
     """Return the kernels that compute, and whether a transfer ran on their device."""
     kernels = work.filter("is_kernel")
     rows = _grouped(_beside(kernels, ["name", "rank", "device"], transfers, holds_itself=False))
-    return rows.with_columns(
-        pl.col("name").cast(pl.String), what=pl.lit("kernel"), length_ns=pl.col("end_ns") - pl.col("start_ns")
-    )
+    return rows.with_columns(what=pl.lit("kernel"), length_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
-def _steps_beside(graph: Graph, work: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+def _steps_beside(graph: Graph, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return steps of one rank by the time in which their kernels ran, and whether a transfer ran beside any of them.
 
     Steps with the same number of kernels are taken for the same work.
     """
-    inside = step_kernels(graph)
-    kernels = work.filter("is_kernel").join(inside, on="item", how="inner")
-    rows = _beside(kernels, ["name", "rank", "device"], transfers, holds_itself=False)
+    rows = kernels.join(step_kernels(graph), on="item", how="inner")
     place = ["mark_id", "rank", "device"]
     rows = rows.sort("start_ns", "item").with_columns(reached=pl.col("end_ns").cum_max().shift().over(place))
     fresh = pl.col("end_ns") - pl.max_horizontal("start_ns", "reached")
@@ -214,7 +211,9 @@ def _compare(rows: pl.DataFrame, kind: list[str]) -> Iterator[dict[str, Any]]:
     """Yield one row per kind of which some ran alone and some did not."""
     counted = rows.group_by(kind).agg(pl.col("is_alone", "is_overlapped").any())
     both = counted.filter(pl.col("is_alone") & pl.col("is_overlapped")).select(kind)
-    rows = rows.join(both, on=kind, how="semi", nulls_equal=True).sort(kind, nulls_last=True, maintain_order=True)
+    rows = rows.join(both, on=kind, how="semi", nulls_equal=True)
+    rows = rows.with_columns(pl.col(pl.Categorical()).cast(pl.String))
+    rows = rows.sort(kind, nulls_last=True, maintain_order=True)
     for key, group in rows.group_by(kind, maintain_order=True):
         alone, other = (group.filter(c)["length_ns"].to_numpy() for c in ("is_alone", "is_overlapped"))
         found = compared(alone, other)
