@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from gapscope.causes import explain
+from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure
 from gapscope.clocks import Alignment, AlignOptions, align
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
@@ -21,12 +21,15 @@ from gapscope.graph import build_graph
 from gapscope.handoffs import build_handoffs
 from gapscope.load import LoadOptions, load
 from gapscope.readers.base import Progress, no_progress
-from gapscope.schema import SCHEMA_VERSION, TILES, dtypes
+from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TILES, UNITS, dtypes
 from gapscope.summary import summarize
 from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
 
-OUTPUTS = ("handoffs.parquet", "tiles.parquet", "alignment.parquet", "findings.json", "summary.json")
+TABLES = ("handoffs", "tiles", "units", "exposure", "messages", "interference", "alignment")
+"""Tables of an analysis; each is written as Parquet under its name."""
+
+OUTPUTS = (*(f"{name}.parquet" for name in TABLES), "findings.json", "summary.json")
 """Files that an analysis is written to."""
 
 
@@ -43,6 +46,10 @@ class Analysis:
         findings: What is missing, weak or odd, and what to do about it.
         selection: What was chosen: ``steps``, ``ranks``, ``warmup``.
         timebase: The clocks themselves: what is known of them and by which records.
+        units: Table ``units``: the steps and requests that marks name.
+        exposure: Table ``exposure``: what held each of them, along one path from its end to its start.
+        messages: Table ``messages``: handoffs of many messages, and what bound them.
+        interference: Table ``interference``: kinds of operations alone and beside others; context, not a cause.
     """
 
     trace: Trace
@@ -52,15 +59,19 @@ class Analysis:
     findings: list[Finding]
     selection: dict[str, Any] = field(default_factory=lambda: {"steps": None, "ranks": None, "warmup": 1})
     timebase: Alignment | None = field(default=None, repr=False)
+    units: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(UNITS)), repr=False)
+    exposure: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(EXPOSURE)), repr=False)
+    messages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(MESSAGES)), repr=False)
+    interference: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(INTERFERENCE)), repr=False)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Every number that the text report prints, as in ``summary.json``."""
-        tables = {"alignment": self.alignment, "handoffs": self.handoffs, "tiles": self.tiles}
+        tables = {name: getattr(self, name) for name in TABLES}
         return summarize(self.trace, tables, self.findings, self.selection)
 
     def write(self, directory: str | PathLike[str]) -> list[Path]:
-        """Write ``handoffs``, ``tiles`` and ``alignment`` as Parquet, ``findings`` and ``summary`` as JSON.
+        """Write all tables as Parquet, ``findings`` and ``summary`` as JSON (`OUTPUTS`).
 
         Returns:
             The files written. Each carries ``schema_version`` (Parquet: in the file's metadata).
@@ -72,9 +83,8 @@ class Analysis:
         version = {"schema_version": str(SCHEMA_VERSION)}
         try:
             out.mkdir(parents=True, exist_ok=True)
-            self.handoffs.write_parquet(out / "handoffs.parquet", metadata=version)
-            self.tiles.write_parquet(out / "tiles.parquet", metadata=version)
-            self.alignment.write_parquet(out / "alignment.parquet", metadata=version)
+            for name in TABLES:
+                getattr(self, name).write_parquet(out / f"{name}.parquet", metadata=version)
             (out / "findings.json").write_text(findings_to_json(self.findings, SCHEMA_VERSION))
             (out / "summary.json").write_text(json.dumps(self.summary, indent=1) + "\n")
         except OSError as error:
@@ -136,16 +146,34 @@ def analyze(
     ends, unpaired = with_unmarked(trace, marked, wanted=unmarked, comm_kernels=_patterns(comm_kernels))
     built = build_handoffs(trace, ends, alignment, warmup)
     progress("causes", 1.0)
-    handoffs, tiles = _selected(built.table, steps, ranks), pl.DataFrame(schema=dtypes(TILES))
-    if handoffs.height:
-        explained = explain(build_graph(trace, alignment, ends), handoffs)
-        handoffs, tiles = explained.handoffs, explained.tiles
+    handoffs = _selected(built.table, steps, ranks)
+    explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
+    exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
+    beside = pl.DataFrame(schema=dtypes(INTERFERENCE))
+    if handoffs.height or trace.marks["mark"].is_in(["step", "request"]).any():
+        graph = build_graph(trace, alignment, ends)
+        explained = explain(graph, handoffs)
+        found = find_units(graph, built.table).of_steps(*(steps or (None, None)))
+        units, exposure = found.table, unit_exposure(graph, found, explained)
+        messages, beside = fragmented(graph, explained), interference(graph, built.table)
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
     selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
     table = alignment.with_spans(built.spans)
-    return Analysis(trace, handoffs, tiles, table, sort_findings(notes), selection, alignment)
+    return Analysis(
+        trace,
+        explained.handoffs,
+        explained.tiles,
+        table,
+        sort_findings(notes),
+        selection,
+        alignment,
+        units,
+        exposure,
+        messages,
+        beside,
+    )
 
 
 def _selected(

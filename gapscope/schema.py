@@ -472,6 +472,107 @@ TILES: Table = {
     "uncertainty_ns": Column(pl.Int64(), "Clock error of the handoff, see `handoffs`."),
 }
 
+UNITS: Table = {
+    "unit": Column(pl.String(), "`step` or `request`."),
+    "id": Column(pl.String(), "Number of the step, or id of the request, as its mark says."),
+    "job": Column(pl.String(), "Job of the mark; null: the default job."),
+    "rank": Column(pl.Int64(), "Rank that ended it; null: unknown."),
+    "start_ns": Column(
+        pl.Int64(),
+        "When it began, on the earliest rank that did not begin it by waiting for a handoff. Unix ns on the common "
+        "timebase; null: a mark of it has no place there, or a rank recorded only earlier or later steps.",
+    ),
+    "end_ns": Column(
+        pl.Int64(),
+        "When its last mark had closed and the GPU operations launched inside the step's marks had ended. Null as "
+        "above, or if a mark never closed.",
+    ),
+    "steps": Column(pl.List(pl.Int64()), "Steps: its own number, or those whose marks name the request."),
+    "steady": Column(pl.Boolean(), "False for the start-up of the capture: a handoff in it is."),
+}
+
+EXPOSURE: Table = {
+    "unit": Column(pl.String(), "`step` or `request`."),
+    "id": Column(pl.String(), "The unit, see `units`."),
+    "job": Column(pl.String(), "Its job."),
+    "part": Column(
+        pl.String(),
+        "`gap`: the unit's path passes a gap here; else what it passes outside all gaps: `compute`, `transfer`, "
+        "`host`, `latency`, `unknown` (`gapscope.causes.names.OUTSIDE`).",
+    ),
+    "kind": Column(pl.String(), "Kind of the edge; null outside gaps, like all that follows but `rank`."),
+    "group": Column(pl.String(), "Communicator of the edge; null for pairs."),
+    "src_rank": Column(pl.Int64(), "Source rank of the edge."),
+    "dst_rank": Column(pl.Int64(), "Destination rank of the edge."),
+    "channel": Column(pl.Int64(), "Channel of the edge."),
+    "direction": Column(pl.String(), "Direction of the edge; null if no mark says it."),
+    "cause": Column(pl.String(), "What held the gap (`gapscope.causes.names.CAUSES`)."),
+    "rank": Column(pl.Int64(), "Rank on which the path passes; null: unknown."),
+    "exposure_ns": Column(pl.Int64(), "Length of the path there. The rows of a unit sum to its length exactly."),
+}
+
+MESSAGES: Table = {
+    "handoff_id": Column(pl.String(), "Handoff between two ranks whose bytes moved in two messages or more."),
+    "src_rank": Column(pl.Int64(), "Source rank."),
+    "dst_rank": Column(pl.Int64(), "Destination rank."),
+    "channel": Column(pl.Int64(), "Channel of the key."),
+    "direction": Column(pl.String(), "`fwd` or `bwd`; null if no mark says it."),
+    "transport": Column(pl.String(), "Transport of the handoff."),
+    "messages": Column(pl.Int64(), "Copies or sends launched inside its submit marks (else inside receive)."),
+    "size_bytes": Column(pl.Int64(), "Bytes of all of them, as recorded, else as the marks say; null: unknown."),
+    "first_ns": Column(pl.Int64(), "First movement, Unix ns on the common timebase."),
+    "span_ns": Column(pl.Int64(), "From the first movement to the end of the last, on both ranks."),
+    "moving_ns": Column(pl.Int64(), "Of it, any byte was moving: the union of the movements."),
+    "holes": Column(pl.Int64(), "Number of stretches in which none was."),
+    "unlaunched_ns": Column(pl.Int64(), "Time in holes before the call that launched the next message had returned."),
+    "queued_ns": Column(pl.Int64(), "Time in holes in which it was launched and sat behind other work of its stream."),
+    "latency_ns": Column(pl.Int64(), "Time in holes in which it was launched and its stream free."),
+    "unknown_ns": Column(pl.Int64(), "Time in holes whose next message's launch was not recorded."),
+    "launch_span_ns": Column(
+        pl.Int64(),
+        "From the end of the first launch call to that of the last, on the host's clock; null: not recorded.",
+    ),
+    "launch_uncertainty_ns": Column(pl.Int64(), "Clock error between launch calls and movements; null: no bound."),
+    "hole_cause": Column(
+        pl.String(), "Cause of most of the tiles in holes that the handoff's chain passes; null: it passes none."
+    ),
+    "hole_cause_ns": Column(pl.Int64(), "Time of those tiles."),
+    "verdict": Column(
+        pl.String(),
+        "`bandwidth-bound`, `submission-bound`, `queue-bound`, `latency-bound`, `mixed`; "
+        "`gapscope.causes.messages.verdict` states the rule.",
+    ),
+}
+
+_HUMP = pl.List(pl.Struct({"n": pl.Int64, "p50_ns": pl.Int64}))
+
+INTERFERENCE: Table = {
+    "what": Column(pl.String(), "`transfer` (beside other GPU work), `kernel` or `step` (beside a transfer)."),
+    "name": Column(pl.String(), "Kernel, or steps of how many kernels; null for transfers."),
+    "edge": Column(pl.String(), "Ranks of a transfer; null for the others, as the next three."),
+    "transport": Column(pl.String(), "Transport of the handoff."),
+    "hop": Column(pl.String(), "Copy kind, `nccl`, or `kernel`."),
+    "size_class": Column(pl.Int64(), "Bytes of a message, rounded down to a power of two; null: unknown."),
+    "rank": Column(pl.Int64(), "Rank that ran it."),
+    "device": Column(pl.Int64(), "Device that it ran on, as that process numbers it."),
+    **{
+        f"{side}_{column}": Column(dtype, doc.format(words))
+        for side, words in (("alone", "with nothing beside them"), ("overlapped", "with something beside them"))
+        for column, dtype, doc in (
+            ("n", pl.Int64(), "How many ran {}."),
+            ("p10_ns", pl.Int64(), "Their length {}, tenth percentile: of communication what followed the last start."),
+            ("p50_ns", pl.Int64(), "Median; says nothing where there are two humps."),
+            ("p90_ns", pl.Int64(), "Ninetieth percentile."),
+            ("humps", _HUMP, "If the lengths {} have two humps: size and median of each."),
+        )
+    },
+    "partly_n": Column(pl.Int64(), "How many had something beside them, but for less than half of the window."),
+    "shift_ns": Column(pl.Int64(), "Hodges-Lehmann shift of the overlapped against the lonely; null: too few."),
+    "shift_lo_ns": Column(pl.Int64(), "Its interval of 95 %, lower end."),
+    "shift_hi_ns": Column(pl.Int64(), "Its interval of 95 %, upper end."),
+    "verdict": Column(pl.String(), "`slower`, `faster`, `no difference`, or `too few` (`gapscope.causes.groups`)."),
+}
+
 ALIGNMENT: Table = {
     "source": _SOURCE,
     "path": Column(pl.String(), "Path of that file."),

@@ -11,6 +11,8 @@ from typing import Any
 import polars as pl
 
 from gapscope.arrivals import summarize_groups
+from gapscope.causes.interference import summarize_interference
+from gapscope.causes.messages import summarize_messages
 from gapscope.causes.summary import summarize_causes
 from gapscope.findings import Finding
 from gapscope.handoffs.steady import start_up_rule
@@ -34,7 +36,8 @@ def summarize(
 
     Args:
         trace: The recordings.
-        tables: Tables ``alignment``, ``handoffs`` and ``tiles``.
+        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units``, ``exposure``, ``messages``
+            and ``interference``.
         findings: All findings.
         selection: What the user chose: ``steps``, ``ranks``, ``warmup``.
     """
@@ -60,7 +63,9 @@ def summarize(
         "start_up_rule": start_up_rule(selection["warmup"]),
         "edges": _edges(handoffs),
         "groups": summarize_groups(handoffs, COUNTED),
-        "causes": summarize_causes(handoffs, tiles),
+        "causes": summarize_causes(handoffs, tiles, tables["units"], tables["exposure"]),
+        "interference": summarize_interference(tables["interference"]),
+        "messages": summarize_messages(handoffs, tables["messages"]),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }
 

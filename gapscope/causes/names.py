@@ -29,4 +29,13 @@ CAUSES = {
 }
 """Cause to what held the gap. `interference` is context and no tile."""
 
+OUTSIDE = {
+    "compute": "kernels that ran",
+    "transfer": "copies, fills and communication kernels that ran",
+    "host": "host time, waits that no record ties to another rank included",
+    "latency": "between an operation and what it waited for",
+    "unknown": "nothing recorded explains it",
+}
+"""What the path of a step or request passes outside all gaps (`gapscope.causes.exposure`)."""
+
 CAUSE = pl.Enum(list(CAUSES))

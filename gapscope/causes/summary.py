@@ -13,23 +13,33 @@ EDGE = ["kind", "group", "src_rank", "dst_rank", "channel", "direction"]
 WORST = 10
 
 
-def summarize_causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> dict[str, Any]:
-    """Return what held the counted handoffs.
+def summarize_causes(
+    handoffs: pl.DataFrame, tiles: pl.DataFrame, units: pl.DataFrame, exposure: pl.DataFrame
+) -> dict[str, Any]:
+    """Return what held the counted handoffs, and the counted requests or steps.
 
-    Handoff time and wall time are two totals and must not be mixed: handoffs that wait at the same time add up in the
-    first and count once in the second. Neither is a share of latency.
+    There are three totals, which must not be mixed: handoffs that wait at the same time add up in handoff time and
+    count once in wall time; exposure is the time of the requests (without marks of any: of the steps) along one path
+    each. Only exposure is a share of latency.
 
     Args:
         handoffs: Table ``handoffs``.
         tiles: Table ``tiles``.
+        units: Table ``units``.
+        exposure: Table ``exposure``.
 
     Returns:
-        ``edges``: per edge ``handoffs``, ``gap_ns`` (their sum), ``uncertain_ns`` (of that, what lies before a choice
-        that the clocks cannot tell from its runner-up) and ``causes``, longest first: ``cause, rank``,
-        ``handoff_ns`` (sum over handoffs), ``wall_ns`` (union over time), ``handoffs`` (in how many), ``dominant`` (of
-        how many it is the longest), ``removable_p50_ns`` (median over those). ``evidence``: share of handoff time per
-        level. ``worst``: the handoffs with the longest gaps.
+        ``units``: what exposure is over (see `_counted_units`). ``edges``: per edge ``handoffs``, ``gap_ns`` (their
+        sum), ``uncertain_ns`` (of that, what lies before a choice that the clocks cannot tell from its runner-up) and
+        ``causes``, those with the most exposure first, else the longest: ``cause, rank``, ``exposure_ns`` (sum
+        over counted units; null: there are none), ``handoff_ns`` (sum over handoffs), ``wall_ns`` (union over time),
+        ``handoffs`` (in how many), ``dominant`` (of how many it is the longest), ``removable_p50_ns`` (median over
+        those). ``total``: the three totals per ``cause, rank`` over all edges. ``outside``: ``part, rank,
+        exposure_ns`` of what the units pass outside all gaps. ``evidence``: share of handoff time per level. ``worst``:
+        the handoffs with the longest gaps.
     """
+    about_units, of_units = _counted_units(units, exposure)
+    in_gaps = of_units.filter(pl.col("part") == "gap")
     counted = handoffs.filter(COUNTED)
     of_counted = tiles.join(counted.select("handoff_id", *EDGE), on="handoff_id", suffix="_edge")
     edges = []
@@ -41,13 +51,17 @@ def summarize_causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> dict[str, A
                 "handoffs": rows.height,
                 "gap_ns": rows["gap_ns"].sum(),
                 "uncertain_ns": _uncertain_ns(mine),
-                "causes": _causes(rows, mine),
+                "causes": _causes(rows, mine, _of_edge(in_gaps, key) if about_units["n"] else None),
             }
         )
     total = of_counted["duration_ns"].sum()
     levels = of_counted.group_by("evidence").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
     worst = counted.sort("gap_ns", "handoff_id", descending=[True, False]).head(WORST)
+    outside = of_units.filter(pl.col("part") != "gap").group_by("part", "rank").agg(pl.col("exposure_ns").sum())
     return {
+        "units": about_units,
+        "total": _totals(of_counted, in_gaps if about_units["n"] else None).to_dicts(),
+        "outside": outside.sort("exposure_ns", "part", "rank", descending=[True, False, False]).to_dicts(),
         "edges": sorted(edges, key=lambda e: -e["gap_ns"]),
         "evidence": {name: ns / total for name, ns in levels.iter_rows()} if total else {},
         "worst": [
@@ -80,16 +94,63 @@ def _uncertain_ns(tiles: pl.DataFrame) -> int:
     return int(choices.group_by("handoff_id").agg(pl.col("since").max())["since"].sum())
 
 
-def _causes(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> list[dict[str, Any]]:
+def _counted_units(units: pl.DataFrame, exposure: pl.DataFrame) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Return what exposure is over, and its rows of these units.
+
+    Returns:
+        ``unit`` (``request`` if any has marks, else ``step``; null: neither has), ``total``, ``start_up``, ``n``
+        (counted: past start-up, with both ends), ``time_ns`` (the sum of their times).
+    """
+    kinds = units["unit"].unique().to_list()
+    unit = "request" if "request" in kinds else "step" if "step" in kinds else None
+    mine = units.filter(pl.col("unit") == unit) if unit else units.clear()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    counted = mine.filter(pl.col("steady") & (length > 0))
+    about = {
+        "unit": unit,
+        "total": mine.height,
+        "start_up": mine.filter(~pl.col("steady")).height,
+        "n": counted.height,
+        "time_ns": counted.select(length.sum()).item(),
+    }
+    key = ["unit", "id", "job"]
+    return about, exposure.join(counted.select(key), on=key, how="semi", nulls_equal=True)
+
+
+def _of_edge(exposure: pl.DataFrame, key: tuple[object, ...]) -> pl.DataFrame:
+    """Return the rows of one edge."""
+    return exposure.filter(pl.all_horizontal(pl.col(c).eq_missing(pl.lit(v)) for c, v in zip(EDGE, key, strict=True)))
+
+
+def _totals(tiles: pl.DataFrame, exposure: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the three totals per ``cause, rank``, by exposure (null: no units), then by handoff time.
+
+    A cause can hold a unit without holding a counted handoff; its other totals are then 0.
+    """
+    place = ["cause", "rank"]
+    sums = tiles.group_by(place).agg(
+        handoff_ns=pl.col("duration_ns").sum(), wall_ns=_union(), handoffs=pl.col("handoff_id").n_unique()
+    )
+    if exposure is None:
+        sums = sums.with_columns(exposure_ns=pl.lit(None, dtype=pl.Int64))
+    else:
+        held = exposure.group_by(place).agg(pl.col("exposure_ns").sum())
+        sums = sums.join(held, on=place, how="full", coalesce=True, nulls_equal=True).with_columns(
+            pl.col("exposure_ns", "handoff_ns", "wall_ns", "handoffs").fill_null(0)
+        )
+    order = ["exposure_ns", "handoff_ns", "cause", "rank"]
+    return sums.select(*place, "exposure_ns", "handoff_ns", "wall_ns", "handoffs").sort(
+        order, descending=[True, True, False, False], nulls_last=True
+    )
+
+
+def _causes(handoffs: pl.DataFrame, tiles: pl.DataFrame, exposure: pl.DataFrame | None) -> list[dict[str, Any]]:
     """Return the causes of one edge."""
     dominant = handoffs.group_by(cause="dominant_cause").agg(
         dominant=pl.len(), removable_p50_ns=pl.col("removable_ns").median().round().cast(pl.Int64)
     )
-    sums = tiles.group_by("cause", "rank").agg(
-        handoff_ns=pl.col("duration_ns").sum(), handoffs=pl.col("handoff_id").n_unique(), wall_ns=_union()
-    )
-    sums = sums.join(dominant, on="cause", how="left").with_columns(pl.col("dominant").fill_null(0))
-    return sums.sort("handoff_ns", "cause", descending=[True, False]).to_dicts()
+    sums = _totals(tiles, exposure).join(dominant, on="cause", how="left", maintain_order="left")
+    return sums.with_columns(pl.col("dominant").fill_null(0)).to_dicts()
 
 
 def _union() -> pl.Expr:

@@ -8,7 +8,7 @@ kernel whose peer is not known can have begun to move bytes, and where the sched
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -33,6 +33,14 @@ _RESIDUALS = {
     "ack": "slot_wait", "default_stream": "stream_turnaround",
 }  # fmt: skip
 
+PASSED: dict[str, pl.DataType | type[pl.DataType]] = {
+    "handoff_id": pl.String,
+    **dict.fromkeys(("start_ns", "end_ns", "what", "item"), pl.Int64),
+    "cause": CAUSE,
+    "rank": pl.Int64,
+}
+"""What a tile is of: columns of `gapscope.graph.STEP`, its cause, and the rank of its item."""
+
 
 @dataclass(frozen=True)
 class Explained:
@@ -41,10 +49,12 @@ class Explained:
     Attributes:
         tiles: Table ``tiles`` of `gapscope.schema`.
         handoffs: Table ``handoffs`` with its columns about causes.
+        passed: What each tile is of: ``handoff_id, start_ns, end_ns, what, item, cause, rank``.
     """
 
     tiles: pl.DataFrame
     handoffs: pl.DataFrame
+    passed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PASSED))
 
 
 def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
@@ -63,7 +73,9 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
     about = about_causes(graph, facts, walks, steps)
     empty = [c for c in about.columns if c != "handoff_id"]
     joined = handoffs.drop(empty).join(about, on="handoff_id", how="left", maintain_order="left")
-    return Explained(_finish(graph, steps), joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items()))
+    passed = steps.with_columns(rank="item_rank").select(pl.col(n).cast(t) for n, t in PASSED.items())
+    table = joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items())
+    return Explained(_finish(graph, steps), table, passed)
 
 
 def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -5,6 +5,6 @@
 """
 
 from gapscope.graph.build import Graph, build_graph
-from gapscope.graph.walks import STEP, find_walks, replay_without, walk_handoffs
+from gapscope.graph.walks import STEP, find_walks, replay_without, walk_handoffs, walks_between
 
-__all__ = ["STEP", "Graph", "build_graph", "find_walks", "replay_without", "walk_handoffs"]
+__all__ = ["STEP", "Graph", "build_graph", "find_walks", "replay_without", "walk_handoffs", "walks_between"]

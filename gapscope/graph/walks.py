@@ -67,10 +67,14 @@ def find_walks(graph: Graph, handoffs: pl.DataFrame) -> Walks:
         handoffs: Rows of table ``handoffs`` with a gap that is not negative.
     """
     finish, consumer = (handoffs[c].to_numpy().astype(np.int64) for c in ("producer_finish_ns", "consumer_start_ns"))
+    return walks_between(graph, _first_nodes(graph, handoffs), finish, consumer)
+
+
+def walks_between(graph: Graph, begin: Ints, finish: Ints, consumer: Ints) -> Walks:
+    """Return walks from given nodes and times back to others; see `Walks`."""
     solution = graph.context.alignment.solution
     window = np.clip(np.searchsorted(solution.edges, consumer, side="right") - 1, 0, len(solution.edges) - 2)
     used, position = np.unique(window, return_inverse=True)
-    begin = _first_nodes(graph, handoffs)
     return Walks(begin, finish, consumer, _bounds(graph, used), position.astype(np.int64))
 
 

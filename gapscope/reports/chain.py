@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gapscope.causes.names import CAUSES
-from gapscope.reports.text import plain_table
+from gapscope.reports.tables import plain_table
 from gapscope.reports.units import duration
 
 _EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")

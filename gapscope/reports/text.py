@@ -14,7 +14,12 @@ from rich.text import Text
 from gapscope.causes.names import CAUSES
 from gapscope.findings import Finding, plural
 from gapscope.phases import UNPOSTED
-from gapscope.reports.units import duration, signed, size
+from gapscope.reports.arrivals import render_groups
+from gapscope.reports.beside import render_interference
+from gapscope.reports.exposed import render_exposure
+from gapscope.reports.fragments import render_fragments
+from gapscope.reports.tables import edge_name, plain_table
+from gapscope.reports.units import duration, percent, signed, size
 
 _MOST_PHASE_TABLES = 8
 _MOST_CLOCKS = 16
@@ -46,10 +51,16 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         for edge in [e for e in summary["edges"] if e["gap"]["n"]][:_MOST_PHASE_TABLES]:
             parts += [Text(""), _phases(edge)]
         if summary["groups"]:
-            parts += [Text(""), _groups(summary["groups"])]
+            parts += [Text(""), render_groups(summary["groups"])]
         parts += [_left_out(summary)]
         for edge in summary["causes"]["edges"][:_MOST_PHASE_TABLES]:
-            parts += [Text(""), _causes(edge)]
+            parts += [Text(""), _causes(edge, summary["causes"]["units"])]
+        if summary["causes"]["edges"]:
+            parts += [Text(""), *render_exposure(summary["causes"])]
+        if summary["messages"]:
+            parts += [Text(""), *render_fragments(summary["messages"])]
+        beside = render_interference(summary["interference"], verbose)
+        parts += [Text(""), *beside] if beside else []
         if summary["causes"]["worst"]:
             parts += [Text(""), *_worst(summary["causes"]["worst"][: None if verbose else _FEW_WORST])]
     if findings:
@@ -180,59 +191,18 @@ def _is_bounded(entry: dict[str, Any]) -> bool:
     return None not in (entry["lo_ns"], entry["hi_ns"], entry["offset_min_ns"])
 
 
-def _edge_name(edge: dict[str, Any]) -> str:
-    name = f"{_end(edge['src_rank'])} → {_end(edge['dst_rank'])}"
-    if edge["group"] is not None:
-        name = f"{edge['group']}: {name}"
-    if edge["channel"]:
-        name += f" ch {edge['channel']}"
-    return name + (f" {edge['direction']}" if edge["direction"] else "")
-
-
-def _end(rank: int | None) -> str:
-    if rank is None:
-        return "?"
-    return f"host:{-1 - rank}" if rank < 0 else str(rank)
-
-
 def _edges(summary: dict[str, Any]) -> Table:
     table = plain_table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES), ">±")
     for edge in summary["edges"]:
         gap = edge["gap"]
         floor = edge["gap_uncertainty_ns"] or 0
         table.add_row(
-            _edge_name(edge),
+            edge_name(edge),
             ", ".join(edge["transports"]),
             size(edge["size_bytes_p50"]),
             f"{gap['n']:,}",
             *(duration(gap.get(f"{q}_ns"), floor) for q in _QUANTILES),
             _error(edge["gap_uncertainty_ns"], edge["counted"]),
-        )
-    return table
-
-
-def _groups(groups: Sequence[dict[str, Any]]) -> Table:
-    """Return how long ranks waited for the last to arrive, apart from the transfer."""
-    table = plain_table(
-        "collectives", ">n", "last to arrive", ">others waited p50", ">p90", ">transfer p50", ">p90", "split"
-    )
-    for group in groups[:_MOST_PHASE_TABLES]:
-        last = ", ".join(f"rank {r['rank']} in {r['times']:,}" for r in group["last"][:_FEW_WORST])
-        more = len(group["last"]) - _FEW_WORST
-        bound = group["uncertainty_ns"] or 0
-        by_arrival = [part for part in ("wait", "transfer") if group[part]["by"] == "arrival"]
-        how = f"{' and '.join(by_arrival)} by arrival, ± {_error(group['uncertainty_ns'], 1)}; " if by_arrival else ""
-        how += "" if len(by_arrival) == 2 else "rest by length" if by_arrival else "by length"
-        table.add_row(
-            f"group {group['group']}",
-            f"{group['collectives']:,}",
-            last + (f", {more} more" if more > 0 else ""),
-            *(
-                duration(group[part].get(f"{q}_ns"), bound if part in by_arrival else 0)
-                for part in ("wait", "transfer")
-                for q in ("p50", "p90")
-            ),
-            Text(how.removesuffix("; "), style="dim"),
         )
     return table
 
@@ -243,7 +213,7 @@ def _error(bound_ns: int | None, counted: int) -> str:
 
 
 def _phases(edge: dict[str, Any]) -> Table:
-    table = plain_table(f"phases {_edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES), ">±")
+    table = plain_table(f"phases {edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES), ">±")
     for phase, words in _PHASE_WORDS.items():
         spread = edge["phases"][phase]
         floor = edge[f"{'movement' if phase == UNPOSTED else phase}_uncertainty_ns"] or 0
@@ -258,18 +228,22 @@ def _phases(edge: dict[str, Any]) -> Table:
     return table
 
 
-def _causes(edge: dict[str, Any]) -> Table:
-    """Return what held the handoffs of one edge."""
-    name = f"held by {_edge_name(edge)}"
-    table = plain_table(name, ">share of gap", ">per handoff", ">longest in", ">without it", "")
+def _causes(edge: dict[str, Any], units: dict[str, Any]) -> Table:
+    """Return what held the handoffs of one edge: of the time of the units, if there are any, and of the gaps."""
+    of_units = [f">of {units['unit']} time"] if units["n"] else []
+    name = f"held by {edge_name(edge)}"
+    table = plain_table(name, *of_units, ">share of gap", ">per handoff", ">longest in", ">without it", "")
+    table.columns[0].no_wrap = True
     for row in edge["causes"]:
         share = row["handoff_ns"] / edge["gap_ns"] if edge["gap_ns"] else 0.0
-        if share < _LEAST_SHARE:
+        exposed = row["exposure_ns"] / units["time_ns"] if units["n"] else 0.0
+        if max(share, exposed) < _LEAST_SHARE:
             continue
         sooner = f"{duration(row['removable_p50_ns'])} sooner" if row["dominant"] else ""
         table.add_row(
             row["cause"] + ("" if row["rank"] is None else f" @ rank {row['rank']}"),
-            f"{share:.0%}",
+            *([percent(exposed)] if units["n"] else []),
+            percent(share),
             duration(round(row["handoff_ns"] / edge["handoffs"])),
             f"{row['dominant']:,} of {edge['handoffs']:,}" if row["dominant"] else "",
             sooner,
@@ -307,14 +281,12 @@ def _left_out(summary: dict[str, Any]) -> Text:
         if n["order"].get(order):
             parts.append(f"{n['order'][order]:,} {words}")
     early = [
-        f"{e['submitted_early']:,} of {e['counted']:,} {_edge_name(e)}"
-        for e in summary["edges"]
-        if e["submitted_early"]
+        f"{e['submitted_early']:,} of {e['counted']:,} {edge_name(e)}" for e in summary["edges"] if e["submitted_early"]
     ]
     lines = [f"Not counted (a handoff can be in several): {'; '.join(parts)}."] if parts else []
     if early:
         lines.append(f"Submitted before the producer had finished, so no submission phase: {', '.join(early)}.")
-    open_ended = [_edge_name(e) for e in summary["edges"] if e["unbounded"]]
+    open_ended = [edge_name(e) for e in summary["edges"] if e["unbounded"]]
     if open_ended:
         lines.append(
             f"The clocks of the two files have no proven bound: {', '.join(open_ended)}. What spans both ranks there "
@@ -342,13 +314,4 @@ def _findings(findings: Sequence[Finding], verbose: bool) -> Table:
         table.add_row(Text(sign, style=style), line)
     if hidden:
         table.add_row("", Text(f"{plural(hidden, 'note')} more with -v", style="dim"))
-    return table
-
-
-def plain_table(*columns: str) -> Table:
-    """Return an empty table; a ``>`` before a column's name sets it to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=right, overflow="fold")
     return table

@@ -54,6 +54,15 @@ def size(size_bytes: int | None) -> str:
     raise AssertionError
 
 
+def percent(share: float) -> str:
+    """Return a share in whole percent; what is not nothing is not shown as nothing.
+
+    >>> [percent(share) for share in (0.0, 0.004, 0.126, 1.0)]
+    ['0%', '< 1%', '13%', '100%']
+    """
+    return "< 1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
 def _three(value: float) -> str:
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:,.{digits}f}"

@@ -272,3 +272,78 @@ def test_both_tools_see_the_same_dominant_cause(run):
         pytest.skip("no cause towers here")
     other = run.removesuffix("_torch") + "_nsys"
     assert set(steady(run)[0]["dominant_cause"]) == set(steady(other)[0]["dominant_cause"])
+
+
+# Of the steps' own time ---------------------------------------------------------------------------------------------
+
+
+@cache
+def analyzed(run):
+    paths = run_paths(ALL_RUNS[run])
+    if paths is None:
+        pytest.skip("this recording is not on this machine")
+    return gapscope.analyze(paths)
+
+
+@of_runs(ALL_RUNS)
+def test_exposure_sums_to_every_step(run):
+    found = analyzed(run)
+    lengths = found.units.filter(pl.col("end_ns") > pl.col("start_ns")).select(
+        "id", length=pl.col("end_ns") - pl.col("start_ns")
+    )
+    assert set(found.units["unit"]) == {"step"}
+    assert lengths.height == found.units.height >= 4
+    sums = found.exposure.group_by("id").agg(pl.col("exposure_ns").sum())
+    joined = lengths.join(sums, on="id", how="left")
+    assert joined["exposure_ns"].to_list() == joined["length"].to_list()
+    assert found.exposure["exposure_ns"].min() > 0
+    causes = found.summary["causes"]
+    counted = sum(row["exposure_ns"] or 0 for row in causes["total"] + causes["outside"])
+    assert counted == causes["units"]["time_ns"] > 0
+
+
+@of_runs(runs("late_submit"))
+def test_late_submit_costs_every_step_two_milliseconds(run):
+    found = analyzed(run)
+    steady_steps = found.units.filter("steady")["id"]
+    assert steady_steps.len() == 19
+    rows = found.exposure.filter(pl.col("id").is_in(steady_steps.implode()) & (pl.col("cause") == "late_submission"))
+    assert sorted(rows["id"]) == sorted(steady_steps)
+    assert set(rows["rank"]) == {0}
+    assert rows["exposure_ns"].min() > 2_050 * US
+    assert rows["exposure_ns"].max() < 2_400 * US
+    # The step is one handoff there and a token back, so what held the handoff held the step.
+    handoffs = found.handoffs.filter("steady").select(pl.col("step").cast(pl.String).alias("id"), "dominant_ns")
+    assert rows.join(handoffs, on="id").filter(pl.col("exposure_ns") != pl.col("dominant_ns")).height == 0
+    assert found.summary["causes"]["total"][0]["cause"] == "late_submission"
+
+
+@of_runs(runs("nccl_slow_consumer"))
+def test_handoffs_that_wait_together_delay_a_step_once(run):
+    """Four microbatches of a step wait at the same time for one slow consumer."""
+    found = analyzed(run)
+    held = found.summary["causes"]["total"][0]
+    assert (held["cause"], held["rank"]) == ("late_receive", 1)
+    assert held["exposure_ns"] <= held["wall_ns"] < 0.8 * held["handoff_ns"]
+    assert held["exposure_ns"] < found.summary["causes"]["units"]["time_ns"] < held["handoff_ns"] * 2
+
+
+# Beside other work --------------------------------------------------------------------------------------------------
+
+
+@of_runs(ALL_RUNS)
+def test_nothing_was_slower_for_the_other_process_on_the_gpu(run):
+    """No recording of the lab has interference: on one GPU kernels of two processes take turns."""
+    table = analyzed(run).interference
+    slower = table.filter(pl.col("verdict") == "slower")
+    assert slower.height == 0, slower
+    few = table.filter((pl.col("alone_n") < 10) | (pl.col("overlapped_n") < 10))
+    assert set(few["verdict"]) <= {"too few"}
+    assert few["shift_ns"].null_count() == few.height
+
+
+@of_runs(runs("slow_consumer", "mailbox"))
+def test_kernels_beside_copies_are_compared(run):
+    table = analyzed(run).interference
+    assert table.filter((pl.col("what") == "kernel") & (pl.col("verdict") == "no difference")).height >= 1
+    assert (table["alone_p10_ns"] <= table["alone_p90_ns"]).all()

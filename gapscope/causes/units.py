@@ -1,0 +1,256 @@
+"""Steps and requests: the units whose ends users feel, from their marks, over all ranks.
+
+A step ends when the last rank has ended it: when its mark closed there, or when the last GPU operation launched inside
+that mark ended, if that is later (a host runs ahead of its GPU where nothing makes it wait). It begins where its work
+does: on the earliest of the ranks that do not begin it by waiting. A rank whose first handoff of the step is one that
+it receives may open its mark long before, while the others are still in the step before.
+
+A request has its own mark; its steps are those that name it (`requests=`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gapscope.graph import Graph
+from gapscope.schema import UNITS, dtypes
+
+Ints = npt.NDArray[np.int64]
+
+_UNIT = ["job", "id"]
+_THREAD = ["source", "process", "thread"]
+NO_NODE = -1
+
+
+@dataclass(frozen=True)
+class Units:
+    """Steps and requests.
+
+    Attributes:
+        table: Table ``units`` of `gapscope.schema`.
+        last: Node of the graph that each ended with; -1: nothing is recorded of it.
+    """
+
+    table: pl.DataFrame
+    last: Ints
+
+    def of_steps(self, low: int | None, high: int | None) -> Units:
+        """Return those with a step from ``low`` to ``high``, both included; None: open."""
+        if low is None and high is None:
+            return self
+        first, last = (
+            (np.iinfo(np.int64).min if low is None else low),
+            (np.iinfo(np.int64).max if high is None else high),
+        )
+        inside = pl.element().is_between(first, last)
+        chosen = self.table.select(pl.col("steps").list.eval(inside).list.any().fill_null(value=False)).to_series()
+        return Units(self.table.filter(chosen), self.last[chosen.to_numpy()])
+
+
+def find_units(graph: Graph, handoffs: pl.DataFrame) -> Units:
+    """Return the steps and requests that marks name, ordered by start.
+
+    Args:
+        graph: The graph.
+        handoffs: Table ``handoffs``, all of the run: they tell which ranks begin a step by waiting, and which units
+            are start-up.
+    """
+    marks = _unit_marks(graph)
+    if not marks.height:
+        return Units(pl.DataFrame(schema=dtypes(UNITS)), np.zeros(0, np.int64))
+    marks = _with_last(graph, marks)
+    steps = _steps(marks.filter(pl.col("mark") == "step"), handoffs)
+    requests = _requests(marks, steps)
+    both = pl.concat([_finish(steps, "step"), _finish(requests, "request")])
+    both = _with_steady(both, handoffs).sort("unit", "start_ns", "id", nulls_last=True)
+    table = both.select(pl.col(n).cast(t) for n, t in dtypes(UNITS).items())
+    return Units(table, both["last"].fill_null(NO_NODE).to_numpy().astype(np.int64))
+
+
+def _unit_marks(graph: Graph) -> pl.DataFrame:
+    """Return one row per mark of a unit, on the common timebase; its times are null if its clock has no place there."""
+    trace, alignment = graph.context.trace, graph.context.alignment
+    primary = trace.processes.filter("primary").select("source", "process")
+    text = pl.col("fields").str.extract(r"(?:^|\s)id=(\S+)", 1)
+    number = pl.col("step").cast(pl.String)
+    # Of a request in compact form the payload is the id.
+    own_id = pl.when(pl.col("mark") == "step").then(number).otherwise(pl.coalesce(text, number))
+    marks = (
+        trace.marks.filter(pl.col("mark").is_in(["step", "request"]))
+        .join(primary, on=["source", "process"], how="semi", maintain_order="left")
+        .with_columns(id=own_id, requests=pl.col("fields").str.extract(r"(?:^|\s)requests=(\S+)", 1))
+        .filter(pl.col("id").is_not_null())
+    )
+    marks = alignment.domains.with_domain(marks, None, "", "clock")
+    shift = alignment.offsets(marks["clock"], marks["start_ns"])
+    return marks.select(
+        "mark", *_UNIT, "step", "requests", "rank", *_THREAD,
+        start_ns=pl.col("start_ns") + shift, end_ns=pl.col("end_ns") + shift,
+    ).with_row_index("mark_id")  # fmt: skip
+
+
+def _with_last(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
+    """Add ``last`` (the node that each mark's work ended with), and let ``end_ns`` be when its GPU work had ended."""
+    timed = _on_threads(graph, marks)
+    found = [_last_of_thread(graph, of_thread) for of_thread in timed.partition_by("low", maintain_order=True)]
+    nothing = marks.clear().select("mark_id", last=pl.lit(None, pl.Int64), over_ns=pl.lit(None, pl.Int64))
+    joined = marks.join(pl.concat([nothing, *found]), on="mark_id", how="left")
+    return joined.sort("mark_id").with_columns(end_ns=pl.max_horizontal("end_ns", "over_ns")).with_columns(
+        end_ns=pl.when(pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))).then("end_ns")
+    ).drop("over_ns")  # fmt: skip
+
+
+def _last_of_thread(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
+    """Return ``mark_id, last, over_ns`` for the marks of one thread; ``over_ns``: when its last GPU work ended."""
+    items = graph.items
+    first, until = items.n_ops + int(marks["low"][0]), items.n_ops + int(marks["high"][0])
+    marks = marks.sort("start_ns", "end_ns")
+    begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
+    start_of, end_of = items.start[first:until], items.end[first:until]
+    # What the thread did right before the mark closed: of all starts and ends on it the last one.
+    by_end = np.argsort(end_of, kind="stable")
+    ended = np.searchsorted(end_of[by_end], end, side="right") - 1
+    began = np.searchsorted(start_of, end, side="right") - 1
+    end_node = 2 * (first + by_end[np.maximum(ended, 0)]) + 1
+    is_inside = (ended < 0) | (end_of[by_end[np.maximum(ended, 0)]] < start_of[np.maximum(began, 0)])
+    node = np.where(is_inside, 2 * (first + began), end_node)
+    node = np.where(began < 0, NO_NODE, node)
+    # The last GPU operation that was launched inside the mark, if it ended after that.
+    launched, of_mark = _launched(graph, marks)
+    latest = np.full(len(begin), np.iinfo(np.int64).min)
+    np.maximum.at(latest, of_mark, items.end[launched])
+    is_latest = items.end[launched] == latest[of_mark]
+    operation = np.full(len(begin), NO_NODE, np.int64)
+    operation[of_mark[is_latest]] = launched[is_latest]
+    is_later = latest > end
+    return marks.select(
+        "mark_id",
+        last=pl.Series(np.where(is_later, 2 * operation + 1, node)).cast(pl.Int64),
+        over_ns=pl.Series(np.where(is_later, latest, end)).cast(pl.Int64),
+    )
+
+
+def _launched(graph: Graph, marks: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Return operations launched inside the marks of one thread, and the position of the mark of each.
+
+    Args:
+        graph: The graph.
+        marks: Ordered by ``start_ns``; ``low`` and ``high`` are the numbers of the thread's host items.
+    """
+    items = graph.items
+    first, until = items.n_ops + int(marks["low"][0]), items.n_ops + int(marks["high"][0])
+    begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
+    low = first + np.searchsorted(items.start[first:until], begin, side="left")
+    launched = np.flatnonzero((graph.call >= first) & (graph.call < until))
+    of_mark = np.searchsorted(low, graph.call[launched], side="right") - 1
+    inside = of_mark >= 0
+    inside[inside] = items.start[graph.call[launched[inside]]] <= end[of_mark[inside]]
+    return launched[inside], of_mark[inside]
+
+
+def step_kernels(graph: Graph) -> pl.DataFrame:
+    """Return ``item, mark_id``: which operations were launched inside which step mark."""
+    steps = _on_threads(graph, _unit_marks(graph).filter(pl.col("mark") == "step"))
+    parts = [pl.DataFrame(schema={"item": pl.Int64, "mark_id": pl.UInt32})]
+    for of_thread in steps.partition_by("low", maintain_order=True):
+        marks = of_thread.sort("start_ns", "end_ns")
+        launched, of_mark = _launched(graph, marks)
+        parts.append(pl.DataFrame({"item": launched, "mark_id": marks["mark_id"].gather(of_mark)}))
+    return pl.concat(parts)
+
+
+def _on_threads(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
+    """Return marks that have both ends, with ``low`` and ``high``: where their thread's host items begin and end."""
+    # Host items of a thread stand together, ordered by start: what began inside a mark is a stretch of numbers.
+    threads = graph.items.hosts.select(*_THREAD).with_row_index("n").group_by(_THREAD)
+    numbers = threads.agg(low=pl.col("n").min(), high=pl.col("n").max() + 1)
+    both_ends = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
+    return marks.filter(both_ends).join(numbers, on=_THREAD, nulls_equal=True, maintain_order="left")
+
+
+def _steps(marks: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per step: ``job, id, rank`` (that ended it), ``start_ns, end_ns, last, steps, requests``."""
+    ranks = marks.join(_waiting(handoffs), on=["job", "step", "rank"], how="left", nulls_equal=True)
+    # A rank that recorded only earlier or only later steps took part in this one unseen.
+    seen = marks.group_by("job", "rank").agg(low=pl.col("step").min(), high=pl.col("step").max())
+    seen = seen.group_by("job").agg(first=pl.col("low").max(), final=pl.col("high").min())
+    ranks = ranks.join(seen, on="job", how="left", nulls_equal=True)
+    is_seen = pl.col("step").is_between(pl.col("first"), pl.col("final")).all()
+    waits = pl.col("waits").fill_null(value=False)
+    begins = pl.when(waits.all()).then(pl.col("start_ns").min()).otherwise(pl.col("start_ns").filter(~waits).min())
+    return ranks.sort("end_ns", "rank", nulls_last=True).group_by(_UNIT, maintain_order=True).agg(
+        # Ranks of which one has no end, or no place on the timebase, have no common end.
+        start_ns=pl.when((pl.col("start_ns").null_count() == 0) & is_seen).then(begins),
+        end_ns=pl.when((pl.col("end_ns").null_count() == 0) & is_seen).then(pl.col("end_ns").last()),
+        rank=pl.col("rank").last(),
+        last=pl.col("last").last(),
+        steps=pl.col("step").unique(),
+        requests=pl.col("requests").drop_nulls().str.split(",").explode().unique(),
+    )  # fmt: skip
+
+
+def _waiting(handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return ``job, step, rank, waits``: whether a rank's first handoff of a step is one that it receives."""
+    pairs = handoffs.filter(pl.col("step").is_not_null() & (pl.col("kind") == "p2p"))
+    schema = {"job": pl.String, "step": pl.Int64, "rank": pl.Int32, "waits": pl.Boolean}
+    if not pairs.height:
+        return pl.DataFrame(schema=schema)
+    sent = pairs.select("job", "step", rank="src_rank", sent="producer_finish_ns", got=pl.lit(None, dtype=pl.Int64))
+    got = pairs.select("job", "step", rank="dst_rank", sent=pl.lit(None, dtype=pl.Int64), got="consumer_start_ns")
+    ends = pl.concat([sent, got]).group_by("job", "step", "rank").agg(pl.col("sent", "got").min())
+    waits = pl.col("got").is_not_null() & (pl.col("sent").is_null() | (pl.col("got") < pl.col("sent")))
+    return ends.select(pl.col(n).cast(t) for n, t in schema.items() if n != "waits").with_columns(
+        waits=ends.select(waits).to_series()
+    )
+
+
+def _requests(marks: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per request, with the columns of `_steps`.
+
+    It ended with the last of its steps that were over before it; without one, with what its mark's own thread did.
+    """
+    own = marks.filter(pl.col("mark") == "request").sort("end_ns", "rank", nulls_last=True)
+    own = own.group_by(_UNIT, maintain_order=True).agg(
+        start_ns=pl.when(pl.col("start_ns").null_count() == 0).then(pl.col("start_ns").min()),
+        end_ns=pl.when(pl.col("end_ns").null_count() == 0).then(pl.col("end_ns").last()),
+        rank=pl.col("rank").last(),
+        last=pl.col("last").last(),
+    )
+    named = steps.select(
+        step=pl.col("steps").list.first(), id="requests", step_rank="rank", step_end_ns="end_ns", step_last="last"
+    ).explode("id")
+    # Jobs (prefill, decode) share their requests.
+    all_steps = own.join(named.filter(pl.col("id").is_not_null()), on="id", how="left")
+    over = pl.col("step_end_ns") <= pl.col("end_ns")
+    of_steps = all_steps.sort("step_end_ns").group_by(_UNIT).agg(
+        steps=pl.col("step").drop_nulls().unique().sort(),
+        step_last=pl.col("step_last").filter(over).last(),
+        step_rank=pl.col("step_rank").filter(over).last(),
+    )  # fmt: skip
+    joined = own.join(of_steps, on=_UNIT, how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(last=pl.coalesce("step_last", "last"), rank=pl.coalesce("step_rank", "rank"))
+
+
+def _finish(units: pl.DataFrame, unit: str) -> pl.DataFrame:
+    """Return the columns of table ``units`` but ``steady``, and ``last``."""
+    columns = {n: t for n, t in dtypes(UNITS).items() if n != "steady"}
+    units = units.with_columns(unit=pl.lit(unit))
+    return units.select(*(pl.col(n).cast(t) for n, t in columns.items()), pl.col("last").cast(pl.Int64))
+
+
+def _with_steady(units: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Add ``steady``: no handoff of its steps, or none that began within it where steps are not said, is start-up."""
+    early = handoffs.filter(~pl.col("steady"))
+    by_step = early.select("job", step="step").drop_nulls("step").unique()
+    rows = units.with_row_index("row")
+    named = rows.select("row", "job", step="steps").explode("step").filter(pl.col("step").is_not_null())
+    hit = named.join(by_step, on=["job", "step"], how="semi", nulls_equal=True)["row"]
+    begun = early.filter(pl.col("step").is_null())["consumer_start_ns"].drop_nulls().sort().to_numpy()
+    start, end = (rows[c].fill_null(0).to_numpy() for c in ("start_ns", "end_ns"))
+    inside = np.searchsorted(begun, end, side="left") > np.searchsorted(begun, start, side="left")
+    is_early = pl.col("row").is_in(hit.implode()) | pl.Series(inside)
+    return rows.with_columns(steady=~is_early).drop("row")
