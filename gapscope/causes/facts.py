@@ -17,7 +17,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
 
     Returns:
         ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``),
-        ``device``, ``label``, ``item_start_ns``, ``item_thread`` (null for operations).
+        ``device``, ``label``, ``item_bytes`` (copies), ``item_start_ns``, ``item_thread`` (null for operations).
     """
     items = graph.items
     numbers = wanted.drop_nulls().unique().sort().cast(pl.Int64)
@@ -29,6 +29,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
         lane=pl.format("gpu{}:stream{}", "device", "stream"),
         is_host=pl.lit(value=False),
         device=pl.col("device"),
+        size_bytes=pl.col("size_bytes"),
         thread=pl.lit(None, dtype=items.hosts.schema["thread"]),
     )
     hosts = items.hosts[of_hosts - items.n_ops].select(
@@ -36,6 +37,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
         lane=pl.format("host:{}", "thread"),
         is_host=pl.lit(value=True),
         device=pl.lit(None, dtype=pl.Int32),
+        size_bytes=pl.lit(None, dtype=pl.Int64),
         thread=pl.col("thread"),
     )
     both = pl.concat([ops.with_columns(item=of_ops), hosts.with_columns(item=of_hosts)])
@@ -46,6 +48,7 @@ def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
         "lane",
         "device",
         item_thread="thread",
+        item_bytes="size_bytes",
         item_rank="rank",
         item_source="source",
         item_process="process",
@@ -68,7 +71,8 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of
         the call that launched the receiving operation; on the host the begin of the receive), ``bracket_ns`` and
-        ``bracket_end_ns`` (of the receive, common timebase), ``transport``, ``step``, ``microbatch``.
+        ``bracket_end_ns`` (of the receive, common timebase), ``transport``, ``step``, ``microbatch``,
+        ``size_bytes``, ``messages``.
     """
     rows = handoffs.with_row_index("walk").with_columns(
         pl.col("walk").cast(pl.Int64),
@@ -80,7 +84,7 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     return rows.select(
         "walk", "handoff_id", "key_text", "src_rank", "dst_rank", "channel", "seq", "producer_finish_ns", "submit_ns",
         "movement_start_ns", "available_ns", "consumer_start_ns", "receive_launched_ns", "bracket_ns", "bracket_end_ns",
-        "uncertainty_ns", "step", "microbatch", transport=pl.col("transport").cast(pl.String),
+        "uncertainty_ns", "step", "microbatch", "size_bytes", "messages", transport=pl.col("transport").cast(pl.String),
     )  # fmt: skip
 
 

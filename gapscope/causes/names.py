@@ -22,7 +22,7 @@ CAUSES = {
     "flag_wait": "the memory flag it waited for was written, and it had not started yet",
     "device_sharing": "everything was ready, and another process had the device",
     "schedule": "the data was there, and the schedule had put a stage first whose data came later",
-    "upstream_compute": "another rank's work had to finish first",
+    "upstream_compute": "work of another rank, or of the source once the transfer moved, had to finish first",
     "profiler_overhead": "the profiler's own recorded activity",
     "unexplained": "nothing recorded explains it",
     "unaligned": "the clocks of the ranks cannot be aligned: there is no gap then, and no tile has this cause",

@@ -173,6 +173,8 @@ def _cause() -> pl.Expr:
     data = message & inside.fill_null(value=False) & by_hosts
     host = pl.when(at_source).then(host_at_source).otherwise(host_at_destination)
     moving = pl.col("own_mark").is_in(["submit", "receive"])
+    # What runs on the source once the transfer moves is not ahead of it: the consumer needed its result as well.
+    is_moving = (pl.col("start_ns") >= pl.col("movement_start_ns")).fill_null(value=False)
     body = (
         pl.when(moving)
         .then(pl.lit("movement"))
@@ -182,6 +184,8 @@ def _cause() -> pl.Expr:
         .then(pl.lit("consumer_busy"))
         .when(pl.col("other_handoff").is_not_null())
         .then(pl.lit("head_of_line"))
+        .when(is_moving)
+        .then(pl.lit("upstream_compute"))
         .otherwise(pl.lit("stream_queueing"))
     )
     elsewhere = pl.col("side") == "other"
@@ -211,6 +215,17 @@ def _cause() -> pl.Expr:
         .then(host)
         .otherwise(body)
         .cast(CAUSE)
+    )
+
+
+def _rate() -> pl.Expr:
+    """Return bytes and rate of a transfer in words; null: not known, or one operation carries several messages."""
+    moved = pl.coalesce("item_bytes", pl.when(pl.col("messages") == 1).then("size_bytes"))
+    is_moving = pl.col("cause").cast(pl.String) == "movement"
+    took = (pl.col("end_ns") - pl.col("start_ns")).filter(is_moving).sum().over("walk", "item")
+    rate = (moved / took).round(3)  # bytes in a nanosecond are gigabytes in a second
+    return pl.when(is_moving & (took > 0) & pl.col("item").is_not_null()).then(
+        pl.format("{} bytes at {} GB/s", moved, rate)
     )
 
 
@@ -258,6 +273,7 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
             pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
             pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
+            _rate(),
             pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),
             pl.when(pl.col("what") == LEAD).then(pl.format("host time after {} began", "name")),
         ),

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gapscope.causes.names import CAUSES
-from gapscope.reports.tables import plain_table
+from gapscope.reports.tables import in_words, plain_table
 from gapscope.reports.units import duration
 
 _EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")
@@ -68,7 +68,7 @@ def _tiles(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]]) -> Re
             duration(tile["duration_ns"]),
             tile["cause"],
             f"{rank}{tile['lane'] or ''}",
-            tile["detail"] or tile["op"] or "",
+            in_words(tile["op"], tile["detail"]),
             evidence,
         )
     return table

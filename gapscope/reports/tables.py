@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
+
+_ARGUMENTS = re.compile(r"[<(].*")
+
+
+def in_words(op: str | None, detail: str | None) -> str:
+    """Return what a tile is of: the operation, a kernel without its arguments, and what is known beside.
+
+    >>> in_words("void add<4, half>(int)", "4096 bytes at 1.5 GB/s"), in_words("cudaX", "host time before cudaX")
+    ('add: 4096 bytes at 1.5 GB/s', 'host time before cudaX')
+    """
+    name = "" if op is None else _ARGUMENTS.sub("", op.removeprefix("void ")) or op
+    if detail is None or (op and op in detail):
+        return detail or name
+    return f"{name}: {detail}" if name else detail
 
 
 def plain_table(*columns: str) -> Table:

@@ -11,20 +11,19 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gapscope.causes.names import CAUSES
 from gapscope.findings import Finding, plural
 from gapscope.phases import UNPOSTED
 from gapscope.reports.arrivals import render_groups
 from gapscope.reports.beside import render_interference
 from gapscope.reports.exposed import render_exposure
 from gapscope.reports.fragments import render_fragments
+from gapscope.reports.held import render_causes, render_worst
 from gapscope.reports.tables import edge_name, plain_table
-from gapscope.reports.units import duration, percent, signed, size
+from gapscope.reports.units import duration, signed, size
 
 _MOST_PHASE_TABLES = 8
 _MOST_CLOCKS = 16
 _FEW_WORST = 3
-_LEAST_SHARE = 0.005
 _QUANTILES = ("p50", "p90", "p99", "max")
 _PHASE_WORDS = {
     "submission": "produced, not yet submitted",
@@ -53,8 +52,7 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         if summary["groups"]:
             parts += [Text(""), render_groups(summary["groups"])]
         parts += [_left_out(summary)]
-        for edge in summary["causes"]["edges"][:_MOST_PHASE_TABLES]:
-            parts += [Text(""), _causes(edge, summary["causes"]["units"])]
+        parts += render_causes(summary["causes"], _MOST_PHASE_TABLES)
         if summary["causes"]["edges"]:
             parts += [Text(""), *render_exposure(summary["causes"])]
         if summary["messages"]:
@@ -62,7 +60,7 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         beside = render_interference(summary["interference"], verbose)
         parts += [Text(""), *beside] if beside else []
         if summary["causes"]["worst"]:
-            parts += [Text(""), *_worst(summary["causes"]["worst"][: None if verbose else _FEW_WORST])]
+            parts += [Text(""), *render_worst(summary["causes"]["worst"][: None if verbose else _FEW_WORST])]
     if findings:
         parts += [Text(""), _findings(findings, verbose)]
     return Group(*parts)
@@ -226,51 +224,6 @@ def _phases(edge: dict[str, Any]) -> Table:
             _error(edge[f"{'movement' if phase == UNPOSTED else phase}_uncertainty_ns"], edge["counted"]),
         )
     return table
-
-
-def _causes(edge: dict[str, Any], units: dict[str, Any]) -> Table:
-    """Return what held the handoffs of one edge: of the time of the units, if there are any, and of the gaps."""
-    of_units = [f">of {units['unit']} time"] if units["n"] else []
-    name = f"held by {edge_name(edge)}"
-    table = plain_table(name, *of_units, ">share of gap", ">per handoff", ">longest in", ">without it", "")
-    table.columns[0].no_wrap = True
-    for row in edge["causes"]:
-        share = row["handoff_ns"] / edge["gap_ns"] if edge["gap_ns"] else 0.0
-        exposed = row["exposure_ns"] / units["time_ns"] if units["n"] else 0.0
-        if max(share, exposed) < _LEAST_SHARE:
-            continue
-        sooner = f"{duration(row['removable_p50_ns'])} sooner" if row["dominant"] else ""
-        table.add_row(
-            row["cause"] + ("" if row["rank"] is None else f" @ rank {row['rank']}"),
-            *([percent(exposed)] if units["n"] else []),
-            percent(share),
-            duration(round(row["handoff_ns"] / edge["handoffs"])),
-            f"{row['dominant']:,} of {edge['handoffs']:,}" if row["dominant"] else "",
-            sooner,
-            Text(CAUSES[row["cause"]], style="dim"),
-        )
-    return table
-
-
-def _worst(worst: Sequence[dict[str, Any]]) -> list[RenderableType]:
-    """Return the longest gaps as chains, from the consumer back."""
-    lines: list[RenderableType] = [Text("longest gaps, from the consumer back", style="bold")]
-    for handoff in worst:
-        line = Text(f"{handoff['handoff_id']}  {duration(handoff['gap_ns'])}: ")
-        links = [link for link in handoff["chain"] if link["duration_ns"] >= handoff["gap_ns"] * _LEAST_SHARE]
-        line.append(" ← ".join(_link(link) for link in links))
-        if handoff["removable_ns"] is not None and handoff["next_cause"]:
-            held = f". Without {handoff['dominant_cause']} {duration(handoff['removable_ns'])} sooner"
-            line.append(f"{held}, then {handoff['next_cause']} holds.", style="dim")
-        lines.append(line)
-    return lines
-
-
-def _link(link: dict[str, Any]) -> str:
-    """Return one link of a chain in words."""
-    where = "" if link["rank"] is None else f" @ rank {link['rank']}"
-    what = f" ({link['detail'] or link['op']})" if link["op"] else ""
-    return f"{link['cause']}{where} {duration(link['duration_ns'])}{what}"
 
 
 def _left_out(summary: dict[str, Any]) -> Text:
