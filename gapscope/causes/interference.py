@@ -24,7 +24,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.groups import compared
-from gapscope.causes.movements import NCCL, handoff_movements, peers
+from gapscope.causes.movements import NCCL, handoff_movements, peers, senders
 from gapscope.causes.units import step_kernels
 from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
@@ -76,7 +76,8 @@ def _work(graph: Graph) -> pl.DataFrame:
     communicates = communicates.filter(communicates.cast(pl.String).str.contains(NCCL))
     is_nccl = pl.col("name").is_in(communicates.implode())
     ops = ops.with_columns(is_kernel=(pl.col("kind") == "kernel") & ~is_nccl, is_nccl=is_nccl)
-    known = peers(graph).select("item", "from_ns")
+    both = pl.concat([peers(graph).select("item", "from_ns"), senders(graph)])
+    known = both.group_by("item").agg(pl.col("from_ns").max())
     ops = ops.join(known, on="item", how="left", maintain_order="left")
     ops = ops.filter(~pl.col("is_nccl") | pl.col("from_ns").is_not_null())
     began = pl.min_horizontal(pl.coalesce("from_ns", "start_ns"), "end_ns")

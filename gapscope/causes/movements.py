@@ -45,6 +45,23 @@ def peers(graph: Graph) -> pl.DataFrame:
     )
 
 
+def senders(graph: Graph) -> pl.DataFrame:
+    """Return the sends of which the receive is known: ``item``, ``from_ns`` (from when on it moved bytes).
+
+    A send waits for its receive, unless it fills a buffer and ends before that starts.
+    """
+    edges, items = graph.edges, graph.items
+    chosen = np.flatnonzero(edges.kind == TYPE["send_recv"])
+    to = np.searchsorted(edges.first, chosen, side="right") - 1
+    rows = pl.DataFrame({"item": edges.source[chosen] // 2, "receive": to // 2})
+    start, end = pl.Series(items.start), pl.Series(items.end)
+    rows = rows.with_columns(
+        own=start.gather(rows["item"]), own_end=end.gather(rows["item"]), asked=start.gather(rows["receive"])
+    )
+    waited = pl.col("asked").is_between("own", "own_end")
+    return rows.group_by("item").agg(from_ns=pl.when(waited).then("asked").otherwise("own").max())
+
+
 def handoff_movements(graph: Graph) -> pl.DataFrame:
     """Return the operations that moved the bytes of each handoff between two ranks.
 
