@@ -119,11 +119,20 @@ def _cut(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add ``own_mark`` (this handoff's bracket that launched it) and ``other_handoff`` (whose transfer it is)."""
+    """Add what handoffs the operations of the steps belong to.
+
+    That is ``own_mark`` (this handoff's bracket that launched it), ``other_handoff`` (whose transfer it is) and
+    ``passes_own`` (seen from the consumer, the chain passes the handoff's own transfer before).
+
+    Args:
+        graph: The graph.
+        steps: By walk, in order of time.
+    """
     ops = graph.context.bracket_ops
     if not ops.height:
         nothing = pl.lit(None, dtype=pl.String)
-        return steps.with_columns(own_mark=nothing, other_handoff=nothing)
+        return steps.with_columns(own_mark=nothing, other_handoff=nothing, passes_own=pl.lit(value=False))
+    moves = pl.col("own_mark").is_in(["submit", "receive"])
     named = ops.with_columns(handoff=handoff_name()).select("item", "mark", "handoff", "src", "dst")
     own = named.select("item", key_text="handoff", own_mark="mark").unique(["item", "key_text"], keep="first")
     other = named.filter(pl.col("mark").is_in(["submit", "receive"])).unique("item", keep="first", maintain_order=True)
@@ -140,7 +149,10 @@ def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         other_handoff=pl.when(
             (pl.col("other_handoff") != pl.col("key_text"))
             & ~pl.col("own_mark").is_in(["submit", "receive"]).fill_null(value=False)
-        ).then("other_handoff")
+        ).then("other_handoff"),
+        # The source's work is ahead of this transfer only if the chain passes the transfer on its way to it; else the
+        # consumer needed the result of that work as well.
+        passes_own=moves.fill_null(value=False).cum_max(reverse=True).over("walk"),
     )
 
 
@@ -173,8 +185,6 @@ def _cause() -> pl.Expr:
     data = message & inside.fill_null(value=False) & by_hosts
     host = pl.when(at_source).then(host_at_source).otherwise(host_at_destination)
     moving = pl.col("own_mark").is_in(["submit", "receive"])
-    # What runs on the source once the transfer moves is not ahead of it: the consumer needed its result as well.
-    is_moving = (pl.col("start_ns") >= pl.col("movement_start_ns")).fill_null(value=False)
     body = (
         pl.when(moving)
         .then(pl.lit("movement"))
@@ -184,7 +194,7 @@ def _cause() -> pl.Expr:
         .then(pl.lit("consumer_busy"))
         .when(pl.col("other_handoff").is_not_null())
         .then(pl.lit("head_of_line"))
-        .when(is_moving)
+        .when(~pl.col("passes_own"))
         .then(pl.lit("upstream_compute"))
         .otherwise(pl.lit("stream_queueing"))
     )

@@ -90,7 +90,7 @@ def test_unmarked_batches_are_paired_and_name_the_late_rank():
     to_late = second.filter(pl.col("dst_rank") == pl.col("late"))
     # In steps 10 and 11 a host call of rank 1 took 2 ms besides.
     assert from_late["dominant_cause"].to_list().count("late_submission") >= from_late.height - 1
-    assert to_late["dominant_cause"].to_list().count("late_receive") >= to_late.height - 1
+    assert to_late["dominant_cause"].to_list().count("late_receive") >= to_late.height - 2
 
 
 @pytest.mark.parametrize(("run", "kernels"), [("late_rank_unmarked", ()), ("one_shot_unmarked", ("one_shot",))])

@@ -36,6 +36,7 @@ INTEGERS = {
     "wait_on_cuda_event_id": Arg.EVENT_ID, "wait_on_cuda_event_record_corr_id": Arg.RECORD_CORRELATION,
     "wait_on_stream": Arg.WAIT_ON_STREAM, "In msg nelems": Arg.IN_ELEMENTS, "Out msg nelems": Arg.OUT_ELEMENTS,
     "Group size": Arg.GROUP_SIZE, "Src Rank": Arg.SRC_RANK, "Dst Rank": Arg.DST_RANK, "Rank": Arg.RANK, "Seq": Arg.SEQ,
+    "fromDevice": Arg.FROM_DEVICE, "toDevice": Arg.TO_DEVICE,
 }  # fmt: skip
 TEXTS_OF = {
     "cuda_sync_kind": Arg.SYNC_KIND, "Collective name": Arg.COLLECTIVE, "dtype": Arg.DTYPE,

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from gapscope.causes.summary import summarize_causes
+from gapscope.schema import EXPOSURE, UNITS, dtypes
 from tests.unit.test_causes import (
     COMPUTE,
     PLAIN_TILES,
@@ -282,13 +283,18 @@ def test_a_lost_receive_of_a_collective_is_not_replaced_by_its_submit():
 # Choices that the clocks leave open -------------------------------------------------------------------------------
 
 
+def summarized(found, tiles):
+    nothing = (pl.DataFrame(schema=dtypes(t)) for t in (UNITS, EXPOSURE))
+    return summarize_causes(found.handoffs.with_columns(steady=pl.lit(value=True)), tiles, *nothing)
+
+
 @pytest.mark.parametrize(("choices", "uncertain"), [((), 0), ((335,), 135), ((325, 335), 135), ((200,), 0)])
 def test_what_hangs_on_a_choice_with_a_runner_up(choices, uncertain):
     """The gap is from 200 to 360; the tiles that begin at ``choices`` have a runner-up."""
     found = Run().handoff().explained()
     chosen = pl.col("start_ns").is_in([at * US for at in choices])
     marked = found.tiles.with_columns(runner_up=pl.when(chosen).then(pl.lit("another")))
-    [edge] = summarize_causes(found.handoffs.with_columns(steady=pl.lit(value=True)), marked)["edges"]
+    [edge] = summarized(found, marked)["edges"]
     assert (edge["gap_ns"], edge["uncertain_ns"]) == (160 * US, uncertain * US)
 
 
@@ -297,7 +303,7 @@ def test_pieces_of_one_stretch_are_one_choice():
     found = Run().handoff().explained()
     of_host = (pl.col("lane") == "host:1") & (pl.col("start_ns") < 310 * US)
     marked = found.tiles.with_columns(runner_up=pl.when(of_host).then(pl.lit("another")))
-    [edge] = summarize_causes(found.handoffs.with_columns(steady=pl.lit(value=True)), marked)["edges"]
+    [edge] = summarized(found, marked)["edges"]
     assert edge["uncertain_ns"] == 0
 
 
