@@ -34,11 +34,14 @@ RANGES = {
 
 
 def nccl_ranges(trace: Trace) -> pl.DataFrame:
-    """Return the closed ranges of NCCL's NVTX domain on ranked processes, columns `RANGES`."""
+    """Return the closed ranges of NCCL's NVTX domain on ranked processes, columns `RANGES`.
+
+    Some exports do not name the domain.
+    """
     rows = (
         trace.scan("ranges")
         .filter((pl.col("kind") == "push_pop") & pl.col("name").str.starts_with("nccl"))
-        .filter((pl.col("domain").cast(pl.String) == "NCCL") & pl.col("end_ns").is_not_null())
+        .filter((pl.col("domain").cast(pl.String) == "NCCL").fill_null(value=True) & pl.col("end_ns").is_not_null())
         .filter(pl.col("rank").is_not_null())
         .select(*RANGES)
         .sort("start_ns")

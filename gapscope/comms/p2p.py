@@ -152,13 +152,18 @@ def _of_nsys(trace: Trace) -> pl.DataFrame:
 
 
 def _with_peer_and_group(rows: pl.DataFrame) -> pl.DataFrame:
-    """Fill in the peer where only two ranks send and receive, and the group where there is only one."""
+    """Fill in the peer where only two ranks send and receive, and the group where there is only one.
+
+    A rank may send to itself (all-to-all does): of several sends in one launch nobody can tell which goes to the other.
+    """
     ranks = rows["rank"].unique().sort().to_list()
     other = dict(zip(ranks, reversed(ranks), strict=True)) if len(ranks) == _RANKS else {}
     groups = rows["group"].drop_nulls().unique()
     only = pl.lit(groups[0] if len(groups) == 1 else None, dtype=pl.String)
+    several = pl.len().over([*_LANE, "batch_ns", "op"]) > 1
+    guess = pl.when(~several).then(pl.col("rank").replace_strict(other, default=None, return_dtype=pl.Int64))
     return rows.with_columns(
-        peer=pl.coalesce("peer", pl.col("rank").replace_strict(other, default=None, return_dtype=pl.Int64)),
+        peer=pl.coalesce("peer", guess),
         group=pl.coalesce("group", only),
     )
 

@@ -54,7 +54,8 @@ def _without_ranks(trace: Trace) -> list[Finding]:
         Finding(
             "communication_without_ranks",
             "warning",
-            f"{plural(len(words), 'process')} that send and receive have no rank, so nothing is made of it: {listed}.",
+            f"The rank of {len(words)} {'processes' if len(words) > 1 else 'process'} that send and receive is not "
+            f"known, so nothing is made of it: {listed}.",
             f"The recording does not tell which rank is which. Say so: {options}.",
             count=len(words),
         )
@@ -68,8 +69,8 @@ def _unpaired(sides: pl.DataFrame) -> list[Finding]:
             "unpaired_communication",
             "warning",
             f"{plural(row['n'], 'send' if row['end'] == 'src' else 'receive')} of rank {row['rank']} over "
-            f"{row['transport']} cannot be paired: neither a number nor an order that both ranks recorded alike says "
-            "which belongs to which.",
+            f"{row['transport']} cannot be paired: no recorded peer or number, and no order that both ranks recorded "
+            "alike, says which belongs to which.",
             "They are `ambiguous`. Step marks around each step (`gapscope::step step=3`) let what is complete in both "
             "recordings be paired step by step; handoff marks name each one.",
             rank=row["rank"],
