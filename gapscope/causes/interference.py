@@ -43,7 +43,7 @@ def interference(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         graph: The graph.
-        handoffs: Table ``handoffs``; transfers of those past start-up are compared.
+        handoffs: Table ``handoffs``; transfers of those that are complete and past start-up are compared.
     """
     work = _work(graph)
     moves = _moves(graph, handoffs)
@@ -85,9 +85,9 @@ def _work(graph: Graph) -> pl.DataFrame:
 
 
 def _moves(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
-    """Return the movements of handoffs past start-up, each with its edge, transport, hop and size class."""
+    """Return the movements of complete handoffs past start-up, each with its edge, transport, hop and size class."""
     moves = handoff_movements(graph)
-    keys = handoffs.filter("steady").select(
+    keys = handoffs.filter(pl.col("steady") & (pl.col("status") == "complete")).select(
         *[k for k in KEY if k not in ("src", "dst")], "transport", "messages", src="src_rank", dst="dst_rank",
         size="size_bytes",
     )  # fmt: skip

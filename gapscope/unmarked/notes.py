@@ -68,9 +68,9 @@ def _unpaired(sides: pl.DataFrame) -> list[Finding]:
         Finding(
             "unpaired_communication",
             "warning",
-            f"{plural(row['n'], 'send' if row['end'] == 'src' else 'receive')} of rank {row['rank']} over "
-            f"{row['transport']} cannot be paired: no recorded peer or number, and no order that both ranks recorded "
-            "alike, says which belongs to which.",
+            f"{plural(row['n'], 'send' if row['end'] == 'src' else 'receive')} over {row['transport']} cannot be "
+            "paired: no recorded peer or number, and no order that both ranks recorded alike, says which belongs to "
+            "which.",
             "They are `ambiguous`. Step marks around each step (`gapscope::step step=3`) let what is complete in both "
             "recordings be paired step by step; handoff marks name each one.",
             rank=row["rank"],
@@ -85,8 +85,8 @@ def _alone(alone: pl.DataFrame) -> list[Finding]:
         Finding(
             "unpaired_collectives",
             "warning",
-            f"{plural(row['n'], row['op'] + ' kernel')} of rank {row['rank']} without the same one on another rank: no "
-            "handoff is made of them.",
+            f"{plural(row['n'], row['op'] + ' kernel')} without the same one on another rank: no handoff is made of "
+            "them.",
             "Name the recordings of all ranks of the group; step marks let what is complete be paired step by step.",
             rank=row["rank"],
             count=row["n"],

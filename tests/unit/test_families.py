@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_causes import COMPUTE, PLAIN_TILES, TRANSFER, US, Run, of_cause, tiles
+from tests.unit.test_causes import COMPUTE, PLAIN_TILES, TRANSFER, US, Run, ns, of_cause, tiles
 
 # The legacy default stream ----------------------------------------------------------------------------------------
 
@@ -179,3 +179,25 @@ def test_a_batch_ahead_of_the_transfer_may_wait_for_the_slot():
 @pytest.mark.parametrize("ahead", [None, 34])
 def test_without_a_wait_ahead_of_the_transfer_there_is_no_slot(ahead):
     assert "slot_wait" not in set(held(ahead).tiles["cause"])
+
+
+# Several messages of one handoff ----------------------------------------------------------------------------------
+
+
+def test_one_receive_mark_needs_all_messages():
+    """Two copies with a mark each; the destination has one receive, and waits for the later of the two."""
+    run = Run()
+    r0 = run.ranks[0]
+    key = "src=0 dst=1 seq=1 step=1"
+    r0.mark(f"produce {key}", *ns((1, 10)))
+    run.op(0, (2, 4), (5, 20), 7, name="producer")
+    for slot, (call, ran) in enumerate([((30, 32), (35, 45)), ((40, 42), (46, 90))]):
+        r0.mark(f"submit {key} slot={slot}", *ns((call[0] - 1, call[1] + 1)))
+        run.op(0, call, ran, 13, "memcpy", kind="memcpy", copy_kind="PtoP", name="copy PtoP", size_bytes=64)
+    run.destination(1, 0, receive=(30, 40), receive_call=(31, 32), received=(95, 99), event=45, consumed=(101, 120))
+    found = run.explained()
+    assert tiles(found)[2:] == [
+        ("launch_latency", 0, 32, 35), ("movement", 0, 35, 45), ("stream_turnaround", 0, 45, 46),
+        ("movement", 0, 46, 90), ("flag_wait", 1, 90, 95), ("movement", 1, 95, 99), ("event_release", 1, 99, 101),
+    ]  # fmt: skip
+    assert found.handoffs["dominant_cause"].to_list() == ["movement"]

@@ -12,6 +12,7 @@ import polars as pl
 from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
+from gapscope.graph.pairs import by_slot
 
 _BATCH = "BatchMemOp"
 _LANE = ["source", "process", "thread"]
@@ -25,7 +26,7 @@ def flags(context: Context) -> pl.DataFrame:
     plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
     sent = plain.filter(pl.col("mark") == "submit").sort("end").unique([*KEY, "slot"], keep="last", maintain_order=True)
     received = plain.filter(pl.col("mark") == "receive").unique([*KEY, "slot"], keep="first", maintain_order=True)
-    both = sent.join(received, on=[*KEY, "slot"], nulls_equal=True, suffix="_2")
+    both = by_slot(sent, received)
     behind = both.with_columns(to=pl.col("item_2") * 2, ready_ns="end", **{"from": pl.col("item") * 2 + 1})
     writes = memory_calls(context, "submit", "Write").rename({"call_start": "w_start", "call_end": "w_end"})
     columns = [*KEY, "slot", "call", "w_start", "w_end", "is_batch"]

@@ -12,6 +12,9 @@ from gapscope.comms import sends_and_receives
 from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
+from gapscope.graph.pairs import by_slot
+
+_PAIR = ["item", "item_2", "start", "evidence"]
 
 
 def transfers(context: Context) -> pl.DataFrame:
@@ -24,9 +27,19 @@ def _marked(context: Context) -> pl.DataFrame:
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     nccl = ops.filter(pl.col("is_nccl") & pl.col("group").is_null())
-    sent = nccl.filter(pl.col("mark") == "submit").unique([*KEY, "slot"], keep="first", maintain_order=True)
-    received = nccl.filter(pl.col("mark") == "receive").unique([*KEY, "slot"], keep="last", maintain_order=True)
-    both = sent.join(received, on=[*KEY, "slot"], nulls_equal=True, suffix="_2")
+    sent, received = nccl.filter(pl.col("mark") == "submit"), nccl.filter(pl.col("mark") == "receive")
+    # NCCL sends and receives one for one, in one order, whether each has a mark of its own or not.
+    k = pl.int_range(pl.len()).over(KEY, order_by=["slot", "start", "item"])
+    sent, received = (side.with_columns(k=k, n=pl.len().over(KEY)) for side in (sent, received))
+    one_for_one = sent.join(received, on=[*KEY, "k", "n"], nulls_equal=True, suffix="_2")
+    sent, received = (
+        side.join(one_for_one.select(KEY).unique(), on=KEY, how="anti", nulls_equal=True, maintain_order="left")
+        for side in (sent, received)
+    )
+    sent = sent.unique([*KEY, "slot"], keep="first", maintain_order=True)
+    received = received.unique([*KEY, "slot"], keep="last", maintain_order=True)
+    rest = by_slot(sent, received)
+    both = pl.concat([one_for_one.select(_PAIR), rest.select(_PAIR)])
     return edges(
         both.with_columns(ready_ns="start", to=pl.col("item_2") * 2 + 1, **{"from": pl.col("item") * 2}),
         "send_recv",
