@@ -8,7 +8,6 @@ from functools import cached_property
 import polars as pl
 
 from gapscope.clocks import Alignment
-from gapscope.comms.event_waits import in_order
 from gapscope.events import Ends
 from gapscope.events.pairing import KEY
 from gapscope.graph.items import Items
@@ -32,14 +31,6 @@ class Context:
     alignment: Alignment
     items: Items
     ends: Ends | None
-
-    @cached_property
-    def ops_in_order(self) -> pl.DataFrame:
-        """Return the operations as `gapscope.comms.event_waits` takes them; ``op`` is the number of the item."""
-        n = self.items.n_ops
-        times = {"start_ns": pl.Series(self.items.start[:n]), "end_ns": pl.Series(self.items.end[:n])}
-        ops = self.items.ops.select("source", "process", "device", "stream", "correlation").with_row_index("op")
-        return in_order(ops.with_columns(**times))
 
     @cached_property
     def bracket_ops(self) -> pl.DataFrame:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.clocks import Alignment
+from gapscope.comms.streams import Streams
 from gapscope.events import Ends
 from gapscope.trace import Trace
 
@@ -53,6 +54,16 @@ class Items:
     end: Ints
     lane: Indices
     is_placed: Bools
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Operations by stream."""
+        lane = self.lane[: self.n_ops]
+        cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
+        first = np.concatenate([np.zeros(min(self.n_ops, 1), np.int64), cuts])
+        until = np.concatenate([cuts, np.full(min(self.n_ops, 1), self.n_ops, np.int64)])
+        table = self.ops[first].select(*_STREAM, first=pl.Series(first), until=pl.Series(until))
+        return Streams(table, self.ops["correlation"], self.start[: self.n_ops], self.end[: self.n_ops])
 
     @property
     def n_ops(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope import comms
+from gapscope.comms.streams import streams_of
 from gapscope.trace import Trace
 
 _PROCESS = ["source", "process"]
@@ -52,7 +53,9 @@ def with_neighbors(trace: Trace, ends: pl.DataFrame) -> pl.DataFrame:
         last=plain.forward_fill().over(_STREAM),
         next=plain.backward_fill().over(_STREAM),
     )
-    waits = comms.event_waits(trace, ops).filter((pl.col("kind") == "stream_wait") & pl.col("behind").is_not_null())
+    waits = comms.event_waits(trace, streams_of(ops)).filter(
+        (pl.col("kind") == "stream_wait") & pl.col("behind").is_not_null()
+    )
     before = _running(ops, waits, at="behind", to="op", plain="last", of="end_ns", descending=False)
     after = _running(ops, waits, at="op", to="behind", plain="next", of="start_ns", descending=True)
     chosen = ops.filter(pl.col("is_chosen")).unique(_CORRELATION, keep="first", maintain_order=True)

@@ -34,8 +34,7 @@ def event_queries(context: Context) -> pl.DataFrame:
         *_PROCESS, "device", "stream", "event_sync", "record_correlation", "wait", correlation="first_correlation",
         kind=pl.lit("event_sync"),
     )  # fmt: skip
-    ops = context.ops_in_order
-    found = released_by(context.trace, on_devices(ops, waits), ops).select("wait", "op")
+    found = released_by(context.trace, on_devices(items.streams, waits), items.streams).select("wait", "op")
     rows = polls.join(found.unique("wait", keep="none"), on="wait", maintain_order="left")
     start, end, clock = pl.Series(items.start), pl.Series(items.end), pl.Series(items.clock)
     rows = rows.with_columns(

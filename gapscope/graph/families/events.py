@@ -15,7 +15,7 @@ _PROCESS = ["source", "process"]
 def event_waits(context: Context) -> pl.DataFrame:
     """Return edges from the end of the operation that an event stands for to what waited for it."""
     items = context.items
-    waits = _for_their_receives(context, comms.event_waits(context.trace, context.ops_in_order))
+    waits = _for_their_receives(context, comms.event_waits(context.trace, items.streams))
     end = pl.Series(items.end)
     waits = waits.with_columns(ready_ns=end.gather(waits["op"]), **{"from": pl.col("op") * 2 + 1})
     streams = waits.filter(pl.col("kind") == "stream_wait")
