@@ -103,7 +103,7 @@ def _cut(steps: pl.DataFrame) -> pl.DataFrame:
 
 def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     """Add ``own_mark`` (this handoff's bracket that launched it) and ``other_handoff`` (whose transfer it is)."""
-    ops = graph.context.bracket_ops
+    ops = graph.context.brackets_of(steps["item"])
     if not ops.height:
         nothing = pl.lit(None, dtype=pl.String)
         return steps.with_columns(own_mark=nothing, other_handoff=nothing)

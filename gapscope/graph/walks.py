@@ -145,7 +145,7 @@ def _keyed() -> list[pl.Expr]:
 
 def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
     """Return the node that each walk begins at."""
-    consumers = graph.context.bracket_ops.filter(pl.col("mark") == "consume").select(
+    consumers = graph.context.deciding_ops.filter(pl.col("mark") == "consume").select(
         *KEY,
         pl.col("item").cast(pl.Int64),
         dst_rank=pl.coalesce("side_rank", "dst").cast(handoffs.schema["dst_rank"]),

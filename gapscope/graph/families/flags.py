@@ -18,7 +18,7 @@ _LANE = ["source", "process", "thread"]
 
 def flags(context: Context) -> pl.DataFrame:
     """Return edges from the end of a transfer, and the call that writes its flag, to the operation behind the wait."""
-    ops = context.bracket_ops
+    ops = context.deciding_ops
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
