@@ -7,10 +7,15 @@ although they alternate many times within each other's recordings; the name is t
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.graph import Graph
+from gapscope.graph.items import Items
 from gapscope.graph.kernels import RESIDUAL
+
+Indices = npt.NDArray[np.int32]
 
 FEWEST_CHANGES = 10
 FEWEST_IDLE_NS = 20_000
@@ -47,37 +52,50 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
     named = of_files["host"].drop_nulls().unique()
     if len(named) == 1:
         of_files = of_files.with_columns(host=pl.lit(named[0]))
-    owners = items.ops.select("source", "process", "device").unique().join(of_files, on="source", how="left")
-    devices = owners.with_columns(
-        gpu=pl.struct("host", "device").rank("dense"), several=pl.len().over("host", "device")
+    # Copies from and to the host run beside kernels of any process; within a device they are work like others.
+    is_work = (pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False)
+    owners = items.streams.select("source", "process", "device").unique().join(of_files, on="source", how="left")
+    owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
+    owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
+    found = []
+    for _, of_gpu in owners.group_by("gpu", maintain_order=True):
+        of_gpu = of_gpu.with_row_index("owner")
+        streams = items.streams.join(of_gpu, on=["source", "process", "device"], maintain_order="left")
+        parts = [
+            np.arange(first, until, dtype=np.int32)[items.ops[first:until].select(is_work).to_series().to_numpy()]
+            for first, until in streams.select("first", "until").iter_rows()
+        ]
+        owner = np.repeat(streams["owner"].to_numpy().astype(np.int32), [len(part) for part in parts])
+        found.append(_changes(items, np.concatenate(parts), owner))
+    changes = pl.concat(found) if found else pl.DataFrame(schema=_CHANGES)
+    last = items.ops[changes["last"]].select(last_name=pl.col("name").cast(pl.String), last_rank="rank")
+    return changes.hstack(last).select(
+        pl.col("item").cast(pl.Int64),
+        sharer=pl.format("{} of rank {}", "last_name", "last_rank"),
+        sharer_end=pl.Series(items.end).gather(changes["last"]),
     )
-    devices = devices.filter(pl.col("several") > 1).select("source", "process", "device", "gpu")
-    kernels = (
-        items.ops.lazy()
-        .select("source", "process", "rank", "device", "kind", "copy_kind", "name")
-        .with_row_index("item")
-        .with_columns(start=pl.Series(items.start[: items.n_ops]), end=pl.Series(items.end[: items.n_ops]))
-        .join(devices.lazy(), on=["source", "process", "device"])
-        # Copies from and to the host run beside kernels of any process; within a device they are work like others.
-        .filter((pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False))
-        .with_columns(owner=pl.struct("source", "process").rank("dense"))
-        .sort("gpu", "start", "item")
-        .collect()
-    )
-    before = ["owner", "end", "name", "rank"]
-    kernels = kernels.with_columns(pl.col(before).shift().over("gpu").name.prefix("last_")).with_columns(
-        idle=pl.col("start") - pl.col("end").cum_max().shift().over("gpu"),
-    )
-    changes = kernels.filter(pl.col("owner") != pl.col("last_owner"))
-    pairs = changes.group_by("gpu", "owner", "last_owner").agg(n=pl.len(), least=pl.col("idle").min())
-    back = pairs.rename({"owner": "last_owner", "last_owner": "owner", "n": "n_back", "least": "least_back"})
-    shared = pairs.join(back, on=["gpu", "owner", "last_owner"]).filter(
+
+
+_CHANGES = {"item": pl.Int32, "last": pl.Int32}
+
+
+def _changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
+    """Return the operations of a GPU whose processes take turns before which another's ran last: ``item, last``.
+
+    Args:
+        items: Operations and host items.
+        of_gpu: Operations of the GPU, ascending.
+        owner: Number of the process of each.
+    """
+    order = np.argsort(items.start[of_gpu], kind="stable")
+    of_gpu, owner = of_gpu[order], owner[order]
+    at = np.flatnonzero(owner[1:] != owner[:-1]) + 1
+    idle = items.start[of_gpu[at]] - np.maximum.accumulate(items.end[of_gpu])[at - 1]
+    changes = pl.DataFrame({"item": of_gpu[at], "last": of_gpu[at - 1], "to": owner[at], "out": owner[at - 1], "idle": idle})
+    pairs = changes.group_by("to", "out").agg(n=pl.len(), least=pl.col("idle").min())
+    back = pairs.rename({"to": "out", "out": "to", "n": "n_back", "least": "least_back"})
+    shared = pairs.join(back, on=["to", "out"]).filter(
         (pl.min_horizontal("n", "n_back") >= FEWEST_CHANGES)
         & (pl.min_horizontal("least", "least_back") >= FEWEST_IDLE_NS)
     )
-    taken = changes.join(shared, on=["gpu", "owner", "last_owner"], how="semi")
-    return taken.select(
-        pl.col("item").cast(pl.Int64),
-        sharer=pl.format("{} of rank {}", pl.col("last_name").cast(pl.String), "last_rank"),
-        sharer_end=pl.col("last_end"),
-    )
+    return changes.join(shared, on=["to", "out"], how="semi").select(pl.col(n).cast(t) for n, t in _CHANGES.items())

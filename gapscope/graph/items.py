@@ -76,6 +76,15 @@ class Items:
         return both.select(pl.struct("source", "process").rank("dense").cast(pl.Int32)).to_series().to_numpy()
 
     @cached_property
+    def streams(self) -> pl.DataFrame:
+        """Streams: ``source, process, device, stream, first, until`` (from which to before which operation)."""
+        lane = self.lane[: self.n_ops]
+        cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
+        first = np.concatenate([np.zeros(min(self.n_ops, 1), np.int64), cuts])
+        until = np.concatenate([cuts, np.full(min(self.n_ops, 1), self.n_ops, np.int64)])
+        return self.ops[first].select(*_STREAM, first=pl.Series(first), until=pl.Series(until))
+
+    @cached_property
     def _ops_by_id(self) -> Rows:
         return Rows(self.ops)
 
