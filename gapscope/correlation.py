@@ -77,13 +77,24 @@ class Rows:
         return found
 
 
-def expand(low: Indices, high: Indices) -> tuple[Indices, Indices]:
+def expand(low: Ints | Indices, high: Ints | Indices) -> tuple[Indices, Indices]:
     """Return all numbers of several spans, and the span that each is of."""
     counts = high - low
     span = np.repeat(np.arange(len(low), dtype=np.int32), counts)
-    before = np.cumsum(counts, dtype=np.int64) - counts
-    within = np.arange(len(span), dtype=np.int64) - before[span]
-    return (low[span] + within).astype(np.int32), span
+    before = (np.cumsum(counts) - counts).astype(np.int32)
+    return np.arange(len(span), dtype=np.int32) + (low.astype(np.int32) - before)[span], span
+
+
+def greatest(low: Ints, high: Ints, values: Ints) -> Ints:
+    """Return for each span (none is empty) where its greatest value stands; of equal ones the last."""
+    found = high - 1
+    several = np.flatnonzero(high - low > 1)
+    if len(several):
+        at, span = expand(low[several], high[several])
+        order = np.lexsort((at, values[at], span))
+        ends = np.cumsum((high - low)[several]) - 1
+        found[several] = at[order[ends]]
+    return found
 
 
 def groups(frame: pl.DataFrame) -> dict[tuple[int, int], slice | Indices]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.clocks import Alignment
-from gapscope.correlation import Rows, expand
+from gapscope.correlation import Rows, greatest
 from gapscope.events import Ends
 from gapscope.graph.ordering import lanes_of, order_by_lane
 from gapscope.trace import Trace
@@ -92,6 +92,41 @@ class Items:
     def _hosts_by_id(self) -> Rows:
         return Rows(self.hosts)
 
+    def beside(self, frame: pl.DataFrame, device: str, stream: str, column: str, into: str, *, behind: bool) -> pl.DataFrame:
+        """Add the number of the operation of a stream that was enqueued last up to a call, or first from it on.
+
+        Args:
+            frame: Has ``source``, ``process``, ``device``, ``stream`` and ``column``.
+            device: Column with the device.
+            stream: Column with the stream.
+            column: Column with the correlation id of the call. Ids count calls, so that they tell the order.
+            into: Name of the new column; null: there is no such operation.
+            behind: The first operation from the call on, not the last up to it.
+        """
+        place = frame.select("source", "process", column, device=device, stream=stream)
+        lanes = place.join(
+            self.streams.with_row_index("lane"), on=_STREAM, how="left", maintain_order="left"
+        ).with_columns(pl.when(pl.col(column).is_not_null()).then("lane").alias("lane"))
+        wanted = lanes[column].fill_null(0).to_numpy()
+        number = lanes["lane"].fill_null(self.streams.height).to_numpy()
+        order = np.argsort(number, kind="stable")
+        bounds = np.searchsorted(number[order], np.arange(self.streams.height + 1))
+        found = np.full(frame.height, NONE, np.int32)
+        for lane, (first, until) in enumerate(self.streams.select("first", "until").iter_rows()):
+            mine = order[bounds[lane] : bounds[lane + 1]]
+            if not len(mine):
+                continue
+            ids = self.ops["correlation"][first:until]
+            ops = np.flatnonzero(ids.is_not_null().to_numpy()) + first
+            keys = ids.drop_nulls().to_numpy()
+            if not (keys[1:] >= keys[:-1]).all():
+                by_id = np.argsort(keys, kind="stable")
+                ops, keys = ops[by_id], keys[by_id]
+            at = np.searchsorted(keys, wanted[mine], side="left" if behind else "right") - (0 if behind else 1)
+            there = (at >= 0) & (at < len(ops))
+            found[mine[there]] = ops[at[there]]
+        return frame.with_columns(pl.Series(into, found).replace(NONE, None))
+
     def by_correlation(self, frame: pl.DataFrame, column: str, into: str, *, last: bool = False) -> pl.DataFrame:
         """Add the number of the operation that has a correlation id; of several (a replayed graph) the first or last.
 
@@ -105,13 +140,8 @@ class Items:
         low, high = rows.spans(frame, column)
         found = np.full(frame.height, NONE, np.int32)
         there = high > low
-        found[there] = rows.order[low[there]]
-        if last:
-            several = np.flatnonzero(high > low + 1)
-            at, span = expand(low[several], high[several])
-            every = pl.DataFrame({"span": span, "item": rows.order[at], "end": self.end[rows.order[at]]})
-            ended = every.sort("end", "item").unique("span", keep="last", maintain_order=True).sort("span")
-            found[several] = ended["item"].to_numpy()
+        at = greatest(low[there], high[there], self.end[rows.order]) if last else low[there]
+        found[there] = rows.order[at]
         return frame.with_columns(pl.Series(into, found).replace(NONE, None))
 
     def calls_by_correlation(self, frame: pl.DataFrame, column: str, into: str) -> pl.DataFrame:

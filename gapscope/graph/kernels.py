@@ -59,8 +59,8 @@ class Arrays(NamedTuple):
     n_ops: Ints
     call: Indices
     call_level: Bytes
-    before: Ints
-    first: Ints
+    before: Indices
+    first: Indices
     source: Ints
     ready: Ints
     kind: Bytes
@@ -68,7 +68,7 @@ class Arrays(NamedTuple):
 
 
 @nb.njit(cache=True, nogil=True)
-def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
+def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Indices:
     """Return for each host item the node before its start on its thread; NONE for the first of a thread.
 
     That is the end of what came before, or the start of what encloses it.
@@ -79,8 +79,8 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
         lane: Lanes of all items; host items of a thread stand together, ordered by start, enclosing ones first.
         first: Number of the first host item.
     """
-    before = np.full(len(start), NONE, np.int64)
-    stack = np.empty(len(start) - first, np.int64)
+    before = np.full(len(start), NONE, np.int32)
+    stack = np.empty(len(start) - first, np.int32)
     depth = 0
     for i in range(first, len(start)):
         if i == first or lane[i] != lane[i - 1]:
@@ -133,7 +133,7 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
             found[n] = (2 * item - 1, min(g.end[item - 1], limit), STREAM, STRUCTURAL)
             n += 1
     elif g.before[item] != NONE:
-        b = g.before[item]
+        b = np.int64(g.before[item])
         found[0] = (b, min(g.end[b // 2] if b % 2 == 1 else g.start[b // 2], limit), THREAD, STRUCTURAL)
         n = 1
     for j in range(g.first[node], g.first[node + 1]):

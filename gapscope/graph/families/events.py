@@ -30,8 +30,8 @@ def event_waits(context: Context) -> pl.DataFrame:
     )
     if not waits.height:
         return pl.DataFrame(schema=EDGE)
-    waits = _on_devices(context, waits).with_row_index("wait")
-    released = _released_by(context, waits)
+    waits = on_devices(context, waits).with_row_index("wait")
+    released = released_by(context, waits)
     end = pl.Series(context.items.end)
     released = released.with_columns(ready_ns=end.gather(released["op"])).with_columns(pl.col("op").cast(pl.Int64))
     streams = _first_behind(context, released.filter(pl.col("kind") == "stream_wait"))
@@ -51,47 +51,32 @@ def event_waits(context: Context) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _numbered_ops(context: Context) -> pl.DataFrame:
-    """Return the operations with a correlation id, ordered by it."""
-    ops = context.items.ops.with_row_index("op").filter(pl.col("correlation").is_not_null())
-    return ops.select(*_CORRELATION, "device", "stream", pl.col("op").cast(pl.Int64)).sort("correlation", "op")
-
-
-def _on_devices(context: Context, rows: pl.DataFrame) -> pl.DataFrame:
+def on_devices(context: Context, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows of ``syncs`` with the device of their stream.
 
     nsys writes device 0 for every wait, and torch none for a record. The operations of a stream say where it is; only
     where two devices of a process have streams of one number, the row itself does.
     """
-    ops = context.items.ops.select(*_PROCESS, "device", "stream").unique()
-    known = ops.group_by(*_PROCESS, "stream").agg(of_stream=pl.col("device").unique())
+    known = context.items.streams.group_by(*_PROCESS, "stream").agg(of_stream=pl.col("device").unique())
     known = known.filter(pl.col("of_stream").list.len() == 1).explode("of_stream")
     rows = rows.join(known, on=[*_PROCESS, "stream"], how="left", maintain_order="left")
     return rows.with_columns(device=pl.coalesce("of_stream", "device")).drop("of_stream")
 
 
-def _released_by(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
+def released_by(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     """Return the waits with ``op`` (the operation that releases each) and ``evidence``."""
     syncs = context.trace.scan("syncs").filter((pl.col("kind") == "event_record") & pl.col("correlation").is_not_null())
-    records = _on_devices(context, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
+    records = on_devices(context, syncs.select(*_CORRELATION, "event_sync", "device", "stream").collect())
     records = records.rename({"device": "record_device", "stream": "record_stream"})
-    ops = _numbered_ops(context)
     by_id = waits.filter(pl.col("event_sync").is_not_null()).join(
         records.filter(pl.col("event_sync").is_not_null() & pl.col("record_stream").is_not_null())
         .rename({"correlation": "record"})
         .unique([*_PROCESS, "event_sync"], keep="none"),
         on=[*_PROCESS, "event_sync"],
     )
-    known = by_id.sort("record").join_asof(
-        ops.rename({"correlation": "op_correlation"}),
-        left_on="record",
-        right_on="op_correlation",
-        by_left=[*_PROCESS, "record_device", "record_stream"],
-        by_right=[*_PROCESS, "device", "stream"],
-        check_sortedness=False,
-    )
-    named = waits.join(by_id.select("wait"), on="wait", how="anti")
-    guessed = _guessed(context, named, ops)
+    known = context.items.beside(by_id, "record_device", "record_stream", "record", "op", behind=False)
+    unnamed = waits.join(by_id.select("wait"), on="wait", how="anti")
+    guessed = _guessed(context, unnamed)
     columns = ["wait", *_CORRELATION, "device", "stream", "kind", "op"]
     return pl.concat(
         [
@@ -101,47 +86,31 @@ def _released_by(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     ).drop_nulls("op")
 
 
-def _guessed(context: Context, waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def _guessed(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     """Return waits whose record is not named: by the latest record of the same thread."""
-    calls = context.items.hosts.filter(pl.col("correlation").is_not_null())
-    threads = calls.select(*_CORRELATION, "thread")
+    items = context.items
+    waits = items.calls_by_correlation(waits, "correlation", "call").drop_nulls("call")
+    thread = items.hosts["thread"].gather(waits["call"] - items.n_ops)
+    is_record = (items.hosts["family"] == "event_record").fill_null(value=False)
     records = (
-        calls.filter(pl.col("family") == "event_record")
+        items.hosts.filter(is_record & items.hosts["correlation"].is_not_null())
         .select(*_PROCESS, "thread", record="correlation")
         .sort("record")
     )
-    placed = waits.join(threads.unique(_CORRELATION), on=_CORRELATION).sort("correlation")
+    placed = waits.with_columns(thread).sort("correlation")
     placed = placed.join_asof(
         records, left_on="correlation", right_on="record", by=[*_PROCESS, "thread"], check_sortedness=False
     ).with_columns(record=pl.coalesce("record_correlation", "record"))
     placed = placed.filter(pl.col("record").is_not_null())
-    streams = ops.select(*_PROCESS, other_device="device", other="stream").unique()
+    streams = items.streams.select(*_PROCESS, other_device="device", other="stream")
     is_own = (pl.col("other_device") == pl.col("device")) & (pl.col("other") == pl.col("stream"))
-    candidates = (
-        placed.join(streams, on=_PROCESS)
-        .filter(~is_own.fill_null(value=False))
-        .sort("record")
-        .join_asof(
-            ops.rename({"correlation": "op_correlation"}),
-            left_on="record",
-            right_on="op_correlation",
-            by_left=[*_PROCESS, "other_device", "other"],
-            by_right=[*_PROCESS, "device", "stream"],
-            check_sortedness=False,
-        )
-        .drop_nulls("op")
-    )
-    return candidates.sort("op_correlation").unique("wait", keep="last", maintain_order=True)
+    candidates = placed.join(streams, on=_PROCESS).filter(~is_own.fill_null(value=False))
+    candidates = items.beside(candidates, "other_device", "other", "record", "op", behind=False).drop_nulls("op")
+    enqueued = items.ops["correlation"].gather(candidates["op"]).alias("op_correlation")
+    latest = candidates.with_columns(enqueued).sort("op_correlation")
+    return latest.unique("wait", keep="last", maintain_order=True)
 
 
 def _first_behind(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     """Return stream waits with ``behind``: the first operation enqueued on that stream after the wait."""
-    ops = _numbered_ops(context).rename({"op": "behind", "correlation": "behind_correlation"})
-    return waits.sort("correlation").join_asof(
-        ops.unique([*_PROCESS, "device", "stream", "behind_correlation"], keep="first", maintain_order=True),
-        left_on="correlation",
-        right_on="behind_correlation",
-        by=[*_PROCESS, "device", "stream"],
-        strategy="forward",
-        check_sortedness=False,
-    )
+    return context.items.beside(waits, "device", "stream", "correlation", "behind", behind=True)

@@ -49,8 +49,11 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
     """
     items = context.items
     assert context.ends is not None
-    calls = items.hosts.with_row_index("call", offset=items.n_ops).with_columns(
-        call_start=pl.Series(items.start[items.n_ops :]), call_end=pl.Series(items.end[items.n_ops :])
+    numbers = (items.hosts["family"] == "stream_memop").fill_null(value=False).arg_true().cast(pl.Int64)
+    calls = items.hosts[numbers].with_columns(
+        call=numbers + items.n_ops,
+        call_start=pl.Series(items.start).gather(numbers + items.n_ops),
+        call_end=pl.Series(items.end).gather(numbers + items.n_ops),
     )
     calls = calls.filter(
         (pl.col("family") == "stream_memop").fill_null(value=False) & pl.col("name").cast(pl.String).str.contains(name)
