@@ -17,7 +17,7 @@ import polars as pl
 from gapscope.clocks import Alignment
 from gapscope.correlation import Rows, greatest
 from gapscope.events import Ends
-from gapscope.graph.ordering import lanes_of, order_by_lane
+from gapscope.lanes import lanes_of, order_by_lane
 from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]

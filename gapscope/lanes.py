@@ -44,9 +44,10 @@ def order_by_lane(lane: Indices, n_lanes: int, keys: list[Ints]) -> Indices:
     Args:
         lane: Lane of each row.
         n_lanes: Number of lanes.
-        keys: Three columns to order the rows of a lane by.
+        keys: Columns to order the rows of a lane by, three at most.
     """
     order, first = _counted(lane, n_lanes)
+    keys = keys + keys[-1:] * (3 - len(keys))
     for number in np.flatnonzero(_out_of_order(order, first, *keys)).tolist():
         of_lane = order[first[number] : first[number + 1]]
         order[first[number] : first[number + 1]] = of_lane[np.lexsort([key[of_lane] for key in reversed(keys)])]
