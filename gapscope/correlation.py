@@ -6,6 +6,8 @@ tables on three columns costs hundreds.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -31,22 +33,26 @@ class Rows:
         values = frame[column]
         known = None if not values.null_count() else values.is_not_null().to_numpy()
         numbers = values.fill_null(0).to_numpy()
-        rows: list[Indices] = []
+        self._rows: list[slice | Indices] = []
         self._sorted: dict[tuple[int, int], tuple[int, Ints]] = {}
-        total = 0
+        self._n = 0
         for key, where in groups(frame).items():
-            of_key = np.arange(frame.height, dtype=np.int32)[where]
-            if known is not None:
-                of_key = of_key[known[of_key]]
-            keys = numbers[of_key]
-            if len(keys) and not (keys[1:] >= keys[:-1]).all():
+            of_key, keys = where, numbers[where]
+            if known is not None and not known[where].all():
+                of_key = np.arange(frame.height, dtype=np.int32)[where][known[where]]
+                keys = numbers[of_key]
+            if not (keys[1:] >= keys[:-1]).all():  # else nothing is copied
                 order = np.argsort(keys, kind="stable")
-                of_key, keys = of_key[order], keys[order]
-            self._sorted[key] = (total, keys)
-            rows.append(of_key)
-            total += len(of_key)
-        self.order: Indices = np.concatenate(rows) if rows else np.zeros(0, np.int32)
+                of_key, keys = np.arange(frame.height, dtype=np.int32)[of_key][order], keys[order]
+            self._sorted[key] = (self._n, keys)
+            self._rows.append(of_key)
+            self._n += len(keys)
+
+    @cached_property
+    def order(self) -> Indices:
         """Row numbers by process and id; rows with one id keep their order."""
+        parts = [np.arange(p.start, p.stop, dtype=np.int32) if isinstance(p, slice) else p for p in self._rows]
+        return np.concatenate([*parts, np.zeros(0, np.int32)])
 
     def spans(self, frame: pl.DataFrame, column: str = "correlation") -> tuple[Indices, Indices]:
         """Return where in `order` the rows with each id stand: from the first to before the second number.

@@ -13,7 +13,7 @@ import polars as pl
 
 from gapscope.graph import Graph
 from gapscope.graph.items import Items
-from gapscope.graph.kernels import RESIDUAL
+from gapscope.graph.kernels import RESIDUAL, turns
 
 Indices = npt.NDArray[np.int32]
 
@@ -88,10 +88,8 @@ def _changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
         owner: Number of the process of each.
     """
     order = np.argsort(items.start[of_gpu], kind="stable")
-    of_gpu, owner = of_gpu[order], owner[order]
-    at = np.flatnonzero(owner[1:] != owner[:-1]) + 1
-    idle = items.start[of_gpu[at]] - np.maximum.accumulate(items.end[of_gpu])[at - 1]
-    changes = pl.DataFrame({"item": of_gpu[at], "last": of_gpu[at - 1], "to": owner[at], "out": owner[at - 1], "idle": idle})
+    item, last, idle = turns(items.start, items.end, of_gpu, owner, order)
+    changes = pl.DataFrame({"item": of_gpu[item], "last": of_gpu[last], "to": owner[item], "out": owner[last], "idle": idle})
     pairs = changes.group_by("to", "out").agg(n=pl.len(), least=pl.col("idle").min())
     back = pairs.rename({"to": "out", "out": "to", "n": "n_back", "least": "least_back"})
     shared = pairs.join(back, on=["to", "out"]).filter(

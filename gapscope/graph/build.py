@@ -53,6 +53,7 @@ def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
     items = find_items(trace, alignment, ends)
     context = Context(trace, alignment, items, ends)
     edges = grouped([family(context) for family in FAMILIES], 2 * items.n)
+    items.forget()
     call = items.ops["call"].fill_null(NONE).to_numpy().astype(np.int32)
     before = thread_order(items.start, items.end, items.lane, items.n_ops)
     level = items.ops["is_declared"].to_numpy() * np.int8(LEVEL["declared"])

@@ -38,14 +38,15 @@ class Items:
 
     Attributes:
         ops: One row per timed operation, position is number: ``source, process, rank, device, stream, correlation,
-            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``clock``, ``call`` (number of the
+            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``call`` (number of the
             item that launched it; null: unknown), ``is_declared`` (that item is a bracket, not a call); those of one stream
             stand together, in the order in which they were enqueued.
         hosts: One row per host item, position plus `n_ops` is number: ``source, process, rank, thread, correlation,
-            name, family, raw_start_ns, clock``.
+            name, family, raw_start_ns``.
         start: Start of each item on the common timebase.
         end: End of each item.
         lane: Number of the stream or thread of each item.
+        clock: Clock of each item.
     """
 
     ops: pl.DataFrame
@@ -53,6 +54,7 @@ class Items:
     start: Ints
     end: Ints
     lane: Indices
+    clock: Indices
 
     @property
     def n_ops(self) -> int:
@@ -63,17 +65,6 @@ class Items:
     def n(self) -> int:
         """Number of items."""
         return self.ops.height + self.hosts.height
-
-    @cached_property
-    def clock(self) -> Indices:
-        """Clock of each item."""
-        return np.concatenate([self.ops["clock"].to_numpy(), self.hosts["clock"].to_numpy()]).astype(np.int32)
-
-    @cached_property
-    def process(self) -> Indices:
-        """Number of the process of each item, over all files."""
-        both = pl.concat([self.ops.select("source", "process"), self.hosts.select("source", "process")])
-        return both.select(pl.struct("source", "process").rank("dense").cast(pl.Int32)).to_series().to_numpy()
 
     @cached_property
     def streams(self) -> pl.DataFrame:
@@ -91,6 +82,11 @@ class Items:
     @cached_property
     def _hosts_by_id(self) -> Rows:
         return Rows(self.hosts)
+
+    def forget(self) -> None:
+        """Free what looking items up has built; the next look-up builds it again."""
+        for name in ("_ops_by_id", "_hosts_by_id"):
+            self.__dict__.pop(name, None)
 
     def beside(self, frame: pl.DataFrame, device: str, stream: str, column: str, into: str, *, behind: bool) -> pl.DataFrame:
         """Add the number of the operation of a stream that was enqueued last up to a call, or first from it on.
@@ -189,10 +185,18 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
         alignment.domains.with_domain(streams, "device", "", "clock")["clock"].fill_null(0).to_numpy(),
         alignment.domains.with_domain(threads, None, "", "clock")["clock"].fill_null(0).to_numpy(),
     ]
-    ops, op_start, op_end = _moved(ops, clocks[0].astype(np.int32)[op_lane], alignment)
-    hosts, host_start, host_end = _moved(hosts, clocks[1].astype(np.int32)[host_lane], alignment)
     lane = np.concatenate([op_lane, host_lane + np.int32(streams.height)])
-    return Items(ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), lane)
+    del op_lane, host_lane
+    clock = np.concatenate(clocks).astype(np.int32)[lane]
+    start, end = np.empty(len(lane), np.int64), np.empty(len(lane), np.int64)
+    for frame, first in ((ops, 0), (hosts, ops.height)):
+        for at in range(0, frame.height, _PIECE):
+            part = slice(first + at, first + min(at + _PIECE, frame.height))
+            begun, ended = (frame[c].slice(at, _PIECE) for c in ("start_ns", "end_ns"))
+            shift = alignment.offsets(pl.Series(clock[part]), begun).fill_null(0).to_numpy()
+            start[part], end[part] = begun.to_numpy() + shift, ended.to_numpy() + shift
+    ops, hosts = (frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns") for frame in (ops, hosts))
+    return Items(ops, hosts, start, end, lane, clock)
 
 
 def _find_hosts(
@@ -261,15 +265,3 @@ def _with_unseen(ops: pl.DataFrame, hosts: pl.DataFrame, unseen: pl.DataFrame) -
     ops = ops.join(stands, on=["source", "process", "start_ns"], how="left", maintain_order="left")
     declared = pl.col("call").is_null() & pl.col("unseen").is_not_null()
     return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
-
-
-def _moved(frame: pl.DataFrame, clock: Indices, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints]:
-    """Return the rows with ``raw_start_ns`` in place of times and ``clock``, and their times on the common timebase."""
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    moved = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
-    for at in range(0, len(start), _PIECE):
-        part = slice(at, at + _PIECE)
-        shift = alignment.offsets(pl.Series(clock[part]), pl.Series(start[part])).fill_null(0).to_numpy()
-        moved[0][part], moved[1][part] = start[part] + shift, end[part] + shift
-    frame = frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns").with_columns(clock=pl.Series(clock))
-    return frame, *moved
