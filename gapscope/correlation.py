@@ -7,6 +7,7 @@ tables on three columns costs hundreds.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +92,7 @@ def expand(low: Ints | Indices, high: Ints | Indices) -> tuple[Indices, Indices]
     return np.arange(len(span), dtype=np.int32) + (low.astype(np.int32) - before)[span], span
 
 
-def greatest(low: Ints, high: Ints, values: Ints) -> Ints:
+def greatest(low: Ints | Indices, high: Ints | Indices, values: Ints) -> Ints | Indices:
     """Return for each span (none is empty) where its greatest value stands; of equal ones the last."""
     found = high - 1
     several = np.flatnonzero(high - low > 1)
@@ -112,11 +113,11 @@ def groups(frame: pl.DataFrame) -> dict[tuple[int, int], slice | Indices]:
     if len(cuts) < _FEW:
         edges = [0, *cuts.tolist(), frame.height]
         stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for a, b in zip(edges[:-1], edges[1:], strict=True):
+        for a, b in pairwise(edges):
             stretches.setdefault((int(source[a]), int(process[a])), []).append((a, b))
         return {
-            key: slice(*of_key[0]) if len(of_key) == 1 else np.concatenate([np.arange(*ab, dtype=np.int32) for ab in of_key])
-            for key, of_key in stretches.items()
+            key: slice(*parts[0]) if len(parts) == 1 else np.concatenate([np.arange(*p, dtype=np.int32) for p in parts])
+            for key, parts in stretches.items()
         }
     keys = frame.select("source", "process").unique(maintain_order=True).rows()
     return {(s, p): np.flatnonzero((source == s) & (process == p)).astype(np.int32) for s, p in keys}

@@ -12,6 +12,7 @@ import polars as pl
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Columns = tuple[Ints, Ints, Ints, Ints]
 
 _NULL = -(2**62)  # stands for null among numbers of devices, streams and threads
 _MIX = np.int64(0x9E3779B97F4A7C1)
@@ -26,8 +27,8 @@ def lanes_of(frame: pl.DataFrame, columns: list[str], *, nulls_last: bool) -> tu
         nulls_last: Where a lane stands that has a null among them.
     """
     parts = [frame[c].cast(pl.Int64).fill_null(_NULL).to_numpy() for c in columns]
-    parts += [np.zeros(1, np.int64)] * (4 - len(parts))
-    code, first = _number(frame.height, *parts)
+    parts += parts[-1:] * (4 - len(parts))
+    code, first = _number(frame.height, (parts[0], parts[1], parts[2], parts[3]))
     del parts
     lanes = frame[first].select(columns).with_row_index("_code") if frame.height else frame.select(columns).clear()
     if not frame.height:
@@ -55,50 +56,45 @@ def order_by_lane(lane: Indices, n_lanes: int, keys: list[Ints]) -> Indices:
 
 
 @nb.njit(cache=True, nogil=True)
-def _number(n: int, a: Ints, b: Ints, c: Ints, d: Ints) -> tuple[Indices, Ints]:
-    """Number the different rows of up to four columns in order of appearance; return numbers and first rows."""
-    code = np.empty(n, np.int32)
-    first = np.empty(16, np.int64)
-    table = np.full(64, -1, np.int32)
+def _number(n: int, rows: Columns) -> tuple[Indices, Ints]:
+    """Number the different rows of four columns in order of appearance; return numbers and first rows."""
+    code, first, table = np.empty(n, np.int32), np.empty(16, np.int64), np.full(64, -1, np.int32)
     count, last = 0, -1
-    many = len(d) == n
     for i in range(n):
-        w = d[i] if many else d[0]
-        if last >= 0:
-            j = first[last]
-            if a[i] == a[j] and b[i] == b[j] and c[i] == c[j] and (not many or w == d[j]):
-                code[i] = last
-                continue
-        mask = len(table) - 1
-        slot = (((a[i] * _MIX + b[i]) * _MIX + c[i]) * _MIX + w) * _MIX
-        slot = (slot ^ (slot >> 29)) & mask
-        while table[slot] >= 0:
-            j = first[table[slot]]
-            if a[i] == a[j] and b[i] == b[j] and c[i] == c[j] and (not many or w == d[j]):
-                break
-            slot = (slot + 1) & mask
-        if table[slot] < 0:
-            if count == len(first):
-                first = np.concatenate((first, np.empty(count, np.int64)))
-            first[count] = i
-            table[slot] = count
-            count += 1
+        if last < 0 or not _same(rows, i, first[last]):  # rows of one lane often stand together
+            slot = _slot(rows, i, first, table)
+            if table[slot] < 0:
+                if count == len(first):
+                    first = np.concatenate((first, np.empty(count, np.int64)))
+                first[count], table[slot] = i, count
+                count += 1
+            last = table[slot]
             if 2 * count > len(table):
                 table = np.full(2 * len(table), -1, np.int32)
-                mask = len(table) - 1
                 for k in range(count):
-                    j = first[k]
-                    v = d[j] if many else d[0]
-                    at = (((a[j] * _MIX + b[j]) * _MIX + c[j]) * _MIX + v) * _MIX
-                    at = (at ^ (at >> 29)) & mask
-                    while table[at] >= 0:
-                        at = (at + 1) & mask
-                    table[at] = k
-            last = count - 1
-        else:
-            last = table[slot]
+                    table[_slot(rows, first[k], first, table)] = k
         code[i] = last
     return code, first[:count]
+
+
+@nb.njit(cache=True, nogil=True)
+def _slot(rows: Columns, i: int, first: Ints, table: Indices) -> int:
+    """Return where in a hash table the number of a row stands, or would stand."""
+    mask = len(table) - 1
+    mixed = np.int64(0)
+    for column in rows:
+        mixed = (mixed + column[i]) * _MIX
+    slot = (mixed ^ (mixed >> 29)) & mask
+    while table[slot] >= 0 and not _same(rows, i, first[table[slot]]):
+        slot = (slot + 1) & mask
+    return int(slot)
+
+
+@nb.njit(cache=True, nogil=True)
+def _same(rows: Columns, i: int, j: int) -> bool:
+    """Tell whether two rows are equal."""
+    a, b, c, d = rows
+    return bool(a[i] == a[j] and b[i] == b[j] and c[i] == c[j] and d[i] == d[j])
 
 
 @nb.njit(cache=True, nogil=True)

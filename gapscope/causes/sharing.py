@@ -58,9 +58,10 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
     owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
     owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
     found = []
-    for _, of_gpu in owners.group_by("gpu", maintain_order=True):
-        of_gpu = of_gpu.with_row_index("owner")
-        streams = items.streams.join(of_gpu, on=["source", "process", "device"], maintain_order="left")
+    for _, here in owners.group_by("gpu", maintain_order=True):
+        streams = items.streams.join(
+            here.with_row_index("owner"), on=["source", "process", "device"], maintain_order="left"
+        )
         parts = [
             np.arange(first, until, dtype=np.int32)[items.ops[first:until].select(is_work).to_series().to_numpy()]
             for first, until in streams.select("first", "until").iter_rows()
@@ -89,7 +90,9 @@ def _changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
     """
     order = np.argsort(items.start[of_gpu], kind="stable")
     item, last, idle = turns(items.start, items.end, of_gpu, owner, order)
-    changes = pl.DataFrame({"item": of_gpu[item], "last": of_gpu[last], "to": owner[item], "out": owner[last], "idle": idle})
+    changes = pl.DataFrame(
+        {"item": of_gpu[item], "last": of_gpu[last], "to": owner[item], "out": owner[last], "idle": idle}
+    )
     pairs = changes.group_by("to", "out").agg(n=pl.len(), least=pl.col("idle").min())
     back = pairs.rename({"to": "out", "out": "to", "n": "n_back", "least": "least_back"})
     shared = pairs.join(back, on=["to", "out"]).filter(

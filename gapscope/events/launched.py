@@ -158,9 +158,9 @@ def _with_ops(trace: Trace, inside: pl.DataFrame, calls: pl.DataFrame) -> pl.Dat
     if len(span) > inside.height:
         inside = inside[span]
     del span
-    of_calls = [calls["call_ns"].gather(inside["call"]), calls["correlation"].gather(inside["call"]).alias("call_correlation")]
+    call_ns, call_correlation = (calls[name].gather(inside["call"]) for name in ("call_ns", "correlation"))
     of_ops = [ops[name].gather(op) for name in ops.columns]
-    return pl.DataFrame([inside["mark_id"], *of_calls, *of_ops, inside["by"]])
+    return pl.DataFrame([inside["mark_id"], call_ns, call_correlation.alias("call_correlation"), *of_ops, inside["by"]])
 
 
 def nested_receives(marks: pl.DataFrame) -> pl.DataFrame:

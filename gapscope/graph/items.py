@@ -38,9 +38,9 @@ class Items:
 
     Attributes:
         ops: One row per timed operation, position is number: ``source, process, rank, device, stream, correlation,
-            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``call`` (number of the
-            item that launched it; null: unknown), ``is_declared`` (that item is a bracket, not a call); those of one stream
-            stand together, in the order in which they were enqueued.
+            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``call`` (number of the item that
+            launched it; null: unknown), ``is_declared`` (that item is a bracket, not a call). Those of one stream stand
+            together, in the order in which they were enqueued.
         hosts: One row per host item, position plus `n_ops` is number: ``source, process, rank, thread, correlation,
             name, family, raw_start_ns``.
         start: Start of each item on the common timebase.
@@ -88,7 +88,9 @@ class Items:
         for name in ("_ops_by_id", "_hosts_by_id"):
             self.__dict__.pop(name, None)
 
-    def beside(self, frame: pl.DataFrame, device: str, stream: str, column: str, into: str, *, behind: bool) -> pl.DataFrame:
+    def beside(
+        self, frame: pl.DataFrame, device: str, stream: str, column: str, into: str, *, behind: bool
+    ) -> pl.DataFrame:
         """Add the number of the operation of a stream that was enqueued last up to a call, or first from it on.
 
         Args:
@@ -189,19 +191,17 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     del op_lane, host_lane
     clock = np.concatenate(clocks).astype(np.int32)[lane]
     start, end = np.empty(len(lane), np.int64), np.empty(len(lane), np.int64)
-    for frame, first in ((ops, 0), (hosts, ops.height)):
-        for at in range(0, frame.height, _PIECE):
-            part = slice(first + at, first + min(at + _PIECE, frame.height))
-            begun, ended = (frame[c].slice(at, _PIECE) for c in ("start_ns", "end_ns"))
-            shift = alignment.offsets(pl.Series(clock[part]), begun).fill_null(0).to_numpy()
-            start[part], end[part] = begun.to_numpy() + shift, ended.to_numpy() + shift
+    for frame, begin in ((ops, 0), (hosts, ops.height)):
+        for low in range(0, frame.height, _PIECE):
+            piece = frame.slice(low, _PIECE).select("start_ns", "end_ns")
+            part = slice(begin + low, begin + low + piece.height)
+            shift = alignment.offsets(pl.Series(clock[part]), piece["start_ns"]).fill_null(0).to_numpy()
+            start[part], end[part] = piece["start_ns"].to_numpy() + shift, piece["end_ns"].to_numpy() + shift
     ops, hosts = (frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns") for frame in (ops, hosts))
     return Items(ops, hosts, start, end, lane, clock)
 
 
-def _find_hosts(
-    trace: Trace, chosen: pl.DataFrame, ends: Ends | None
-) -> tuple[pl.DataFrame, Indices, pl.DataFrame]:
+def _find_hosts(trace: Trace, chosen: pl.DataFrame, ends: Ends | None) -> tuple[pl.DataFrame, Indices, pl.DataFrame]:
     """Return host items ordered by thread and start, the number of the thread of each, and `_unseen_launches`."""
     calls = trace.scan("calls").select(
         "source", "process", "rank", "thread", "start_ns", "end_ns", "correlation", pl.col("name"), "family"

@@ -413,7 +413,7 @@ def _number(table: Indices, nodes: Ints, slots: Indices, known: int, node: int) 
 
 
 @nb.njit(cache=True, nogil=True)
-def _with_room(
+def _with_room(  # noqa: PLR0917 - what a replay holds
     nodes: Ints, state: Bytes, value: Ints, gone: Ints, known: int, more: int
 ) -> tuple[Indices, Ints, Indices, Bytes, Ints, Ints]:
     """Return ``table, nodes, slots, state, value, gone`` with room for more nodes; what is known stays."""
