@@ -26,7 +26,7 @@ def lanes_of(frame: pl.DataFrame, columns: list[str], *, nulls_last: bool) -> tu
         columns: Integers that name a lane, four at most.
         nulls_last: Where a lane stands that has a null among them.
     """
-    parts = [frame[c].cast(pl.Int64).fill_null(_NULL).to_numpy() for c in columns]
+    parts = [_constant(frame[c].cast(pl.Int64).fill_null(_NULL).to_numpy()) for c in columns]
     parts += parts[-1:] * (4 - len(parts))
     code, first = _number(frame.height, (parts[0], parts[1], parts[2], parts[3]))
     del parts
@@ -48,11 +48,18 @@ def order_by_lane(lane: Indices, n_lanes: int, keys: list[Ints]) -> Indices:
         keys: Columns to order the rows of a lane by, three at most.
     """
     order, first = _counted(lane, n_lanes)
-    keys = keys + keys[-1:] * (3 - len(keys))
+    keys = [_constant(key) for key in keys + keys[-1:] * (3 - len(keys))]
     for number in np.flatnonzero(_out_of_order(order, first, *keys)).tolist():
         of_lane = order[first[number] : first[number + 1]]
         order[first[number] : first[number + 1]] = of_lane[np.lexsort([key[of_lane] for key in reversed(keys)])]
     return order
+
+
+def _constant(values: Ints) -> Ints:
+    """Return an array that cannot be written to, as polars gives most: loops are compiled for one kind only."""
+    values = values.view()
+    values.flags.writeable = False
+    return values
 
 
 @nb.njit(cache=True, nogil=True)
@@ -81,9 +88,8 @@ def _number(n: int, rows: Columns) -> tuple[Indices, Ints]:
 def _slot(rows: Columns, i: int, first: Ints, table: Indices) -> int:
     """Return where in a hash table the number of a row stands, or would stand."""
     mask = len(table) - 1
-    mixed = np.int64(0)
-    for column in rows:
-        mixed = (mixed + column[i]) * _MIX
+    a, b, c, d = rows
+    mixed = (((a[i] * _MIX + b[i]) * _MIX + c[i]) * _MIX + d[i]) * _MIX
     slot = (mixed ^ (mixed >> 29)) & mask
     while table[slot] >= 0 and not _same(rows, i, first[table[slot]]):
         slot = (slot + 1) & mask
