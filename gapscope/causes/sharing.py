@@ -7,14 +7,16 @@ although they alternate many times within each other's recordings; the name is t
 
 from __future__ import annotations
 
+import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from gapscope.graph import Graph
 from gapscope.graph.items import Items
-from gapscope.graph.kernels import RESIDUAL, turns
+from gapscope.graph.kernels import RESIDUAL
 
+Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 
 FEWEST_CHANGES = 10
@@ -89,7 +91,7 @@ def _changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
         owner: Number of the process of each.
     """
     order = np.argsort(items.start[of_gpu], kind="stable")
-    item, last, idle = turns(items.start, items.end, of_gpu, owner, order)
+    item, last, idle = _turns(items.start, items.end, of_gpu, owner, order)
     changes = pl.DataFrame(
         {"item": of_gpu[item], "last": of_gpu[last], "to": owner[item], "out": owner[last], "idle": idle}
     )
@@ -100,3 +102,31 @@ def _changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
         & (pl.min_horizontal("least", "least_back") >= FEWEST_IDLE_NS)
     )
     return changes.join(shared, on=["to", "out"], how="semi").select(pl.col(n).cast(t) for n, t in _CHANGES.items())
+
+
+@nb.njit(cache=True, nogil=True)
+def _turns(start: Ints, end: Ints, items: Indices, owner: Indices, order: Ints) -> tuple[Indices, Indices, Ints]:
+    """Return where operations of a device change from one owner to another.
+
+    Args:
+        start: Starts of all items.
+        end: Ends of all items.
+        items: Operations of the device.
+        owner: Owner of each.
+        order: Positions in ``items`` by start.
+
+    Returns:
+        Positions of the operations that another owner's came before, of those, and the time since all before had ended.
+    """
+    now, last, idle = np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024, np.int64)
+    n, latest = 0, np.int64(-(2**62))
+    for k in range(len(order)):
+        i = order[k]
+        if k > 0 and owner[i] != owner[order[k - 1]]:
+            if n == len(now):
+                now, last = np.concatenate((now, np.empty(n, np.int32))), np.concatenate((last, np.empty(n, np.int32)))
+                idle = np.concatenate((idle, np.empty(n, np.int64)))
+            now[n], last[n], idle[n] = i, order[k - 1], start[items[i]] - latest
+            n += 1
+        latest = max(latest, end[items[i]])
+    return now[:n], last[:n], idle[:n]

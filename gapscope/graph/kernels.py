@@ -104,34 +104,6 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Indices:
 
 
 @nb.njit(cache=True, nogil=True)
-def turns(start: Ints, end: Ints, items: Indices, owner: Indices, order: Ints) -> tuple[Indices, Indices, Ints]:
-    """Return where operations of a device change from one owner to another.
-
-    Args:
-        start: Starts of all items.
-        end: Ends of all items.
-        items: Operations of the device.
-        owner: Owner of each.
-        order: Positions in ``items`` by start.
-
-    Returns:
-        Positions of the operations that another owner's came before, of those, and the time since all before had ended.
-    """
-    now, last, idle = np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024, np.int64)
-    n, latest = 0, np.int64(-(2**62))
-    for k in range(len(order)):
-        i = order[k]
-        if k > 0 and owner[i] != owner[order[k - 1]]:
-            if n == len(now):
-                now, last = np.concatenate((now, np.empty(n, np.int32))), np.concatenate((last, np.empty(n, np.int32)))
-                idle = np.concatenate((idle, np.empty(n, np.int64)))
-            now[n], last[n], idle[n] = i, order[k - 1], start[items[i]] - latest
-            n += 1
-        latest = max(latest, end[items[i]])
-    return now[:n], last[:n], idle[:n]
-
-
-@nb.njit(cache=True, nogil=True)
 def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[int, bool]:
     """Write down from where a node may have been held: its own start, its launch, what was before it, its edges.
 
