@@ -294,8 +294,8 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
         if begin[w] != NONE:
             stack[0], depth = begin[w], 1
         while depth > 0:
-            if known + _MOST_WAYS + 1 > len(nodes):
-                table, nodes, slots, state, value, gone = _with_room(nodes, state, value, gone, known, _MOST_WAYS + 1)
+            if known + len(ways) + 1 > len(nodes):
+                table, nodes, slots, state, value, gone = _with_room(nodes, state, value, gone, known, len(ways) + 1)
             node = stack[depth - 1]
             i = _number(table, nodes, slots, known, node)
             if i == known:
@@ -310,7 +310,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
                 state[i], value[i] = KNOWN, t
                 depth -= 1
                 continue
-            if depth + count >= len(stack):
+            while depth + count >= len(stack):
                 stack = np.concatenate((stack, np.empty(len(stack), np.int64)))
             is_open = False
             held, now = np.int64(-(2**62)), np.int64(-(2**62))
