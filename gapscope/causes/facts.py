@@ -90,7 +90,7 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
 
 def _receives(graph: Graph) -> pl.DataFrame:
     """Return, by key and destination, when the receiving operation had been launched, and the receive bracket."""
-    ops, items = graph.context.bracket_ops, graph.items
+    ops, items = graph.context.deciding_ops, graph.items
     ends = graph.context.ends
     assert ends is not None
     # A collective may be one operation that the submit launched: that is what receives, too.

@@ -114,7 +114,7 @@ def _moves(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
 
 def _at_peers(graph: Graph, handoffs: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
     """Return ``gpu, start_ns, end_ns`` of copies that another rank's row holds and that write into a GPU here."""
-    ops = graph.context.bracket_ops
+    ops = graph.context.deciding_ops
     nothing = pl.DataFrame(schema={"gpu": gpus.schema["gpu"], "start_ns": pl.Int64, "end_ns": pl.Int64})
     if not ops.height:
         return nothing

@@ -72,7 +72,7 @@ def handoff_movements(graph: Graph) -> pl.DataFrame:
         Columns `KEY`, ``item``, ``mark``, ``start_ns`` (bytes could move), ``end_ns``, ``began`` (the item whose start
         that was), ``size_bytes`` (of copies; null: not recorded), ``is_nccl``.
     """
-    ops = graph.context.bracket_ops
+    ops = graph.context.deciding_ops
     if not ops.height:
         return pl.DataFrame(schema=MOVEMENT)
     ops = ops.filter(pl.col("mark").is_in(["submit", "receive"]) & pl.col("group").is_null())

@@ -108,7 +108,7 @@ def _with_size(graph: Graph, kernels: pl.DataFrame) -> pl.DataFrame:
     )
     recorded = rows.collect().unique(_CORRELATION, keep="none")
     found = kernels.join(recorded, on=_CORRELATION, how="left")
-    ops, ends = graph.context.bracket_ops, graph.context.ends
+    ops, ends = graph.context.deciding_ops, graph.context.ends
     if ends is not None and ops.height:
         messages = message_facts(ends.marks).filter(pl.col("messages") == 1)
         marked = ops.filter(pl.col("mark").is_in(["submit", "receive"])).select(

@@ -51,7 +51,7 @@ def _stages(graph: Graph) -> pl.DataFrame:
         "begin": pl.Int64, "until": pl.Int64, "put_first": pl.String, "stage_step": pl.Int64, "stage_mb": pl.Int64,
         "stage_available_ns": pl.Int64, "stage_end_ns": pl.Int64,
     }  # fmt: skip
-    ops = graph.context.bracket_ops
+    ops = graph.context.deciding_ops
     if ends is None or not ops.height:
         return pl.DataFrame(schema=shape)
     arrived = (

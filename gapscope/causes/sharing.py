@@ -7,10 +7,17 @@ although they alternate many times within each other's recordings; the name is t
 
 from __future__ import annotations
 
+import numba as nb
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.graph import Graph
+from gapscope.graph.items import Items
 from gapscope.graph.kernels import RESIDUAL
+
+Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
 
 FEWEST_CHANGES = 10
 FEWEST_IDLE_NS = 20_000
@@ -47,37 +54,79 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
     named = of_files["host"].drop_nulls().unique()
     if len(named) == 1:
         of_files = of_files.with_columns(host=pl.lit(named[0]))
-    owners = items.ops.select("source", "process", "device").unique().join(of_files, on="source", how="left")
-    devices = owners.with_columns(
-        gpu=pl.struct("host", "device").rank("dense"), several=pl.len().over("host", "device")
+    # Copies from and to the host run beside kernels of any process; within a device they are work like others.
+    is_work = (pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False)
+    owners = items.streams.table.select("source", "process", "device").unique().join(of_files, on="source", how="left")
+    owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
+    owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
+    found = []
+    for _, here in owners.group_by("gpu", maintain_order=True):
+        streams = items.streams.table.join(
+            here.with_row_index("owner"), on=["source", "process", "device"], maintain_order="left"
+        )
+        parts = [
+            np.arange(first, until, dtype=np.int32)[items.ops[first:until].select(is_work).to_series().to_numpy()]
+            for first, until in streams.select("first", "until").iter_rows()
+        ]
+        owner = np.repeat(streams["owner"].to_numpy().astype(np.int32), [len(part) for part in parts])
+        found.append(_changes(items, np.concatenate(parts), owner))
+    changes = pl.concat(found) if found else pl.DataFrame(schema=_CHANGES)
+    last = items.ops[changes["last"]].select(last_name=pl.col("name").cast(pl.String), last_rank="rank")
+    return changes.hstack(last).select(
+        pl.col("item").cast(pl.Int64),
+        sharer=pl.format("{} of rank {}", "last_name", "last_rank"),
+        sharer_end=pl.Series(items.end).gather(changes["last"]),
     )
-    devices = devices.filter(pl.col("several") > 1).select("source", "process", "device", "gpu")
-    kernels = (
-        items.ops.lazy()
-        .select("source", "process", "rank", "device", "kind", "copy_kind", "name")
-        .with_row_index("item")
-        .with_columns(start=pl.Series(items.start[: items.n_ops]), end=pl.Series(items.end[: items.n_ops]))
-        .join(devices.lazy(), on=["source", "process", "device"])
-        # Copies from and to the host run beside kernels of any process; within a device they are work like others.
-        .filter((pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False))
-        .with_columns(owner=pl.struct("source", "process").rank("dense"))
-        .sort("gpu", "start", "item")
-        .collect()
+
+
+_CHANGES = {"item": pl.Int32, "last": pl.Int32}
+
+
+def _changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
+    """Return the operations of a GPU whose processes take turns before which another's ran last: ``item, last``.
+
+    Args:
+        items: Operations and host items.
+        of_gpu: Operations of the GPU, ascending.
+        owner: Number of the process of each.
+    """
+    order = np.argsort(items.start[of_gpu], kind="stable")
+    item, last, idle = _turns(items.start, items.end, of_gpu, owner, order)
+    changes = pl.DataFrame(
+        {"item": of_gpu[item], "last": of_gpu[last], "to": owner[item], "out": owner[last], "idle": idle}
     )
-    before = ["owner", "end", "name", "rank"]
-    kernels = kernels.with_columns(pl.col(before).shift().over("gpu").name.prefix("last_")).with_columns(
-        idle=pl.col("start") - pl.col("end").cum_max().shift().over("gpu"),
-    )
-    changes = kernels.filter(pl.col("owner") != pl.col("last_owner"))
-    pairs = changes.group_by("gpu", "owner", "last_owner").agg(n=pl.len(), least=pl.col("idle").min())
-    back = pairs.rename({"owner": "last_owner", "last_owner": "owner", "n": "n_back", "least": "least_back"})
-    shared = pairs.join(back, on=["gpu", "owner", "last_owner"]).filter(
+    pairs = changes.group_by("to", "out").agg(n=pl.len(), least=pl.col("idle").min())
+    back = pairs.rename({"to": "out", "out": "to", "n": "n_back", "least": "least_back"})
+    shared = pairs.join(back, on=["to", "out"]).filter(
         (pl.min_horizontal("n", "n_back") >= FEWEST_CHANGES)
         & (pl.min_horizontal("least", "least_back") >= FEWEST_IDLE_NS)
     )
-    taken = changes.join(shared, on=["gpu", "owner", "last_owner"], how="semi")
-    return taken.select(
-        pl.col("item").cast(pl.Int64),
-        sharer=pl.format("{} of rank {}", pl.col("last_name").cast(pl.String), "last_rank"),
-        sharer_end=pl.col("last_end"),
-    )
+    return changes.join(shared, on=["to", "out"], how="semi").select(pl.col(n).cast(t) for n, t in _CHANGES.items())
+
+
+@nb.njit(cache=True, nogil=True)
+def _turns(start: Ints, end: Ints, items: Indices, owner: Indices, order: Ints) -> tuple[Indices, Indices, Ints]:
+    """Return where operations of a device change from one owner to another.
+
+    Args:
+        start: Starts of all items.
+        end: Ends of all items.
+        items: Operations of the device.
+        owner: Owner of each.
+        order: Positions in ``items`` by start.
+
+    Returns:
+        Positions of the operations that another owner's came before, of those, and the time since all before had ended.
+    """
+    now, last, idle = np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024, np.int64)
+    n, latest = 0, np.int64(-(2**62))
+    for k in range(len(order)):
+        i = order[k]
+        if k > 0 and owner[i] != owner[order[k - 1]]:
+            if n == len(now):
+                now, last = np.concatenate((now, np.empty(n, np.int32))), np.concatenate((last, np.empty(n, np.int32)))
+                idle = np.concatenate((idle, np.empty(n, np.int64)))
+            now[n], last[n], idle[n] = i, order[k - 1], start[items[i]] - latest
+            n += 1
+        latest = max(latest, end[items[i]])
+    return now[:n], last[:n], idle[:n]

@@ -128,7 +128,7 @@ def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         graph: The graph.
         steps: By walk, in order of time.
     """
-    ops = graph.context.bracket_ops
+    ops = graph.context.brackets_of(steps["item"])
     if not ops.height:
         nothing = pl.lit(None, dtype=pl.String)
         return steps.with_columns(own_mark=nothing, other_handoff=nothing, passes_own=pl.lit(value=False))

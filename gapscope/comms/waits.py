@@ -7,8 +7,10 @@ returned before the sync began. Event queries are left out: nothing tells which 
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from gapscope.correlation import NONE, greatest, groups
 from gapscope.trace import Trace
 
 _CORRELATION = ["source", "process", "correlation"]
@@ -48,31 +50,61 @@ def host_waits(trace: Trace) -> pl.DataFrame:
     ops = (
         trace.scan("ops")
         .filter(pl.col("start_ns").is_not_null() & pl.col("correlation").is_not_null())
-        .join(calls.lazy().select(_PROCESS).unique(), on=_PROCESS, how="semi")
         .select(*_CORRELATION, "device", "stream", "name", earlier_ns="end_ns")
         .collect()
     )
-    # The same stream number may be another stream on another device: only processes with one device are sure.
-    single = ops.group_by(_PROCESS).agg(n=pl.col("device").n_unique()).filter(pl.col("n") == 1)
-    ops = ops.join(single, on=_PROCESS, how="semi").sort("correlation", "earlier_ns")
-    ops = ops.with_columns(op="correlation")
-    device = waits.filter(pl.col("family") == "device_sync").sort("correlation")
-    stream = waits.filter((pl.col("family") == "stream_sync") & pl.col("stream").is_not_null()).sort("correlation")
-    found = pl.concat(
-        [
-            device.drop("stream").join_asof(ops.drop("stream"), on="correlation", by=_PROCESS, check_sortedness=False),
-            stream.join_asof(ops, on="correlation", by=[*_PROCESS, "stream"], check_sortedness=False).drop("stream"),
-        ],
-        how="diagonal",
-    )
+    device = waits.filter(pl.col("family") == "device_sync").drop("stream")
+    stream = waits.filter((pl.col("family") == "stream_sync") & pl.col("stream").is_not_null())
+    found = pl.concat([_last_before(ops, device, None), _last_before(ops, stream, "stream").drop("stream")])
+    wanted = found["op"].unique()
     returned = (
         trace.scan("calls")
+        .filter(pl.col("correlation").is_in(wanted.implode()))
         .select(*_PROCESS, op="correlation", op_call_end="end_ns")
-        .join(found.lazy().select(*_PROCESS, "op").drop_nulls().unique(), on=[*_PROCESS, "op"], how="semi")
+        .join(found.lazy().select(*_PROCESS, "op").unique(), on=[*_PROCESS, "op"], how="semi")
         .collect()
     )
     found = found.join(returned, on=[*_PROCESS, "op"]).filter(pl.col("op_call_end") <= pl.col("sync_start"))
     return found.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
+
+
+def _last_before(ops: pl.DataFrame, waits: pl.DataFrame, stream: str | None) -> pl.DataFrame:
+    """Return the waits with the operation that was enqueued last before each: ``op, device, name, earlier_ns``.
+
+    Of operations of one call (a replayed graph) it is the one that ended last. The same stream number may be another
+    stream on another device: only processes with one device are sure, and only their waits are returned.
+
+    Args:
+        ops: ``source, process, correlation, device, stream, name, earlier_ns``.
+        waits: ``source, process, correlation``.
+        stream: Column with the stream that each waited for; None: for all.
+    """
+    rows = np.full(waits.height, NONE, np.int64)
+    numbers = waits["correlation"].to_numpy()
+    lanes = waits[stream].to_numpy() if stream else np.zeros(waits.height, np.int64)
+    ids, ends = ops["correlation"].to_numpy(), ops["earlier_ns"].to_numpy()
+    processes = groups(ops)
+    for key, where in groups(waits).items():
+        of_process = processes.get(key)
+        if of_process is None or ops["device"][of_process].n_unique() > 1:
+            continue
+        position = np.arange(waits.height)[where]
+        own, own_ends, streams = ids[of_process], ends[of_process], ops["stream"][of_process]
+        numbered = np.arange(ops.height, dtype=np.int32)[of_process]
+        for lane in np.unique(lanes[position]):
+            mine = position[lanes[position] == lane]
+            chosen = (streams == lane).fill_null(value=False).to_numpy() if stream else slice(None)
+            keys, late, at = own[chosen], own_ends[chosen], numbered[chosen]
+            if not (keys[1:] >= keys[:-1]).all():
+                order = np.argsort(keys, kind="stable")
+                keys, late, at = keys[order], late[order], at[order]
+            high = np.searchsorted(keys, numbers[mine], side="right")
+            mine, high = mine[high > 0], high[high > 0]
+            low = np.searchsorted(keys, keys[high - 1], side="left")
+            rows[mine] = at[greatest(low, high, late)]
+    there = np.flatnonzero(rows >= 0)
+    last = ops[rows[there]].select("device", "name", "earlier_ns", op="correlation")
+    return waits[there].hstack(last)
 
 
 def blocking_copies(trace: Trace) -> pl.DataFrame:

@@ -31,7 +31,8 @@ class Ends:
     Attributes:
         marks: Handoff marks of primary processes, with ``mark_id`` and ``side_rank``.
         brackets: Those that are brackets, with the times they give (`gapscope.events.times.mark_times`).
-        launched: One row per operation launched inside a bracket (`gapscope.events.launched.launched_inside`).
+        launched: One row per operation launched inside a bracket: ``mark_id, start_ns, end_ns, device, stream, by``
+            (see `gapscope.events.launched.launched_inside`).
         table: One row per end of a handoff (`gapscope.events.pairing.event_times`): a pair of ranks has one row, in
             which each event stands on the clock of its own rank; a group has one row per rank.
         origins: A handoff's key and ``origin`` (`metadata`, `order`) for handoffs that no mark names.
@@ -53,6 +54,7 @@ def find_ends(trace: Trace) -> Ends | None:
     launched = launched_inside(trace, brackets)
     brackets = mark_times(trace, brackets, launched)
     brackets = brackets.with_columns(evidence=pl.lit("declared"))
+    launched = launched.select("mark_id", "start_ns", "end_ns", "device", "stream", "by")
     return Ends(marks, brackets, launched, event_times(brackets, point_times(trace, marks)))
 
 

@@ -6,9 +6,13 @@ tool records no call for an operation, its own GPU span of the same mark identif
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from gapscope.correlation import Rows, expand
 from gapscope.events.nesting import disjoint_levels
+from gapscope.lanes import lanes_of, order_by_lane
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
 
@@ -19,6 +23,10 @@ _GPU = ["source", "process", "device", "stream"]
 BRACKETS = ("produce", "submit", "receive", "consume")
 _TRANSFER = ("submit", "receive")
 _STAGE = ("produce", "consume")
+BY = pl.Enum(["call", "autograd", "span"])
+"""How it is known that a bracket launched an operation."""
+
+Indices = npt.NDArray[np.int32]
 
 
 def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
@@ -37,29 +45,17 @@ def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
         Operations launched inside a ``submit`` or ``receive`` are left out of an enclosing ``produce`` or ``consume``,
         and of a ``consume`` those before the last ``receive`` of its key nested in it.
     """
-    own = _calls_inside(trace, marks)
-    inside = pl.concat([own, _autograd_calls_inside(trace, marks)])
-    inside = _without_transfers(inside, marks)
-    inside = _after_nested_receive(inside, marks)
-    ops = trace.scan("ops").select(*_CORRELATION, "start_ns", "end_ns", "device", "stream", "kind", "copy_kind", "name")
-    by_call = (
-        inside.lazy()
-        .join(ops, on=_CORRELATION, how="left")
-        .select(
-            "mark_id",
-            "call_ns",
-            pl.col("correlation").alias("call_correlation"),
-            "start_ns",
-            "end_ns",
-            "device",
-            "stream",
-            "kind",
-            "copy_kind",
-            "name",
-            "by",
-        )
+    calls = (
+        trace.scan("calls")
+        .filter(pl.col("family").is_in(LAUNCHING))
+        .select(*_LANE, "correlation", call_ns="start_ns")
         .collect()
     )
+    own = _assign(calls, None, marks, _LANE)
+    backward = _assign(calls, _of_autograd(trace, calls, marks), marks.filter(pl.col("mark").is_in(_STAGE)), _PROCESS)
+    inside = pl.concat([own.with_columns(by=pl.lit("call", BY)), backward.with_columns(by=pl.lit("autograd", BY))])
+    inside = _after_nested_receive(_without_transfers(inside, calls, marks), calls, marks)
+    by_call = _with_ops(trace, inside, calls)
     by_span = _ops_in_spans(trace, marks, by_call.schema)
     # Before or after the receive nested in a consume? Without a call nobody can tell: its time cannot be used.
     deferred = pl.col("mark_id").is_in(nested_receives(marks)["mark_id"].implode())
@@ -67,76 +63,104 @@ def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([by_call, by_span.with_columns(times)])
 
 
-def _calls_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``mark_id, mark, call_ns, source, process, thread, correlation, by`` of launching calls in brackets."""
-    lanes = marks.select(_LANE).unique()
-    calls = (
-        trace.scan("calls")
-        .filter(pl.col("family").is_in(LAUNCHING))
-        .select(*_LANE, "correlation", call_ns="start_ns")
-        .join(lanes.lazy(), on=_LANE, how="semi")
-        .sort("call_ns")
-        .collect()
-    )
-    return _assign(calls, marks, _LANE).with_columns(by=pl.lit("call"))
-
-
-def _autograd_calls_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
-    """Return the same for torch's backward threads, by brackets open anywhere in their process."""
+def _of_autograd(trace: Trace, calls: pl.DataFrame, marks: pl.DataFrame) -> Indices:
+    """Return which calls are of torch's backward threads: brackets open anywhere in their process enclose them."""
     backward = trace.threads.filter(pl.col("autograd")).join(marks.select(_LANE).unique(), on=_LANE, how="anti")
-    calls = (
-        trace.scan("calls")
-        .filter(pl.col("family").is_in(LAUNCHING))
-        .select(*_LANE, "correlation", call_ns="start_ns")
-        .join(backward.select(_LANE).lazy(), on=_LANE, how="semi")
-        .sort("call_ns")
-        .collect()
-    )
-    stages = marks.filter(pl.col("mark").is_in(_STAGE))
-    return _assign(calls, stages, _PROCESS).with_columns(by=pl.lit("autograd"))
+    if not backward.height:
+        return np.zeros(0, np.int32)
+    found = calls.lazy().select(_LANE).with_row_index("call").join(backward.lazy(), on=_LANE, how="semi")
+    return found.select(pl.col("call").cast(pl.Int32).sort()).collect().to_series().to_numpy()
 
 
-def _assign(calls: pl.DataFrame, marks: pl.DataFrame, lane: list[str]) -> pl.DataFrame:
-    """Return the calls with each bracket of each kind that encloses their start on the same lane."""
-    parts = [
-        calls.clear().with_columns(
-            mark_id=pl.lit(None, dtype=marks.schema["mark_id"]), mark=pl.lit(None, dtype=pl.String)
-        )
-    ]
+def _assign(calls: pl.DataFrame, chosen: Indices | None, marks: pl.DataFrame, lane: list[str]) -> pl.DataFrame:
+    """Return calls with each bracket of each kind that encloses their start on the same lane.
+
+    Args:
+        calls: ``source, process, thread, call_ns``.
+        chosen: Rows of ``calls`` that are looked at; None: all.
+        marks: Brackets.
+        lane: Columns that name a lane.
+
+    Returns:
+        ``mark_id`` and ``call`` (position in ``calls``).
+    """
+    found = [pl.DataFrame(schema={"mark_id": marks.schema["mark_id"], "call": pl.Int32})]
+    of_calls = calls if chosen is None else calls[chosen]
+    lanes, code = lanes_of(of_calls, lane, nulls_last=False)
+    times = of_calls["call_ns"].to_numpy()
+    order = order_by_lane(code, lanes.height, [times])
+    first = np.searchsorted(code[order], np.arange(lanes.height + 1))
+    times = times[order]
+    order = order if chosen is None else chosen[order]
+    lanes = lanes.with_row_index("lane")
     for mark in BRACKETS:
         for level in disjoint_levels(marks.filter(pl.col("mark") == mark), lane):
-            nearest = calls.join_asof(
-                level.select(*lane, "mark_id", "mark", mark_ns="start_ns", until_ns="until_ns").sort("mark_ns"),
-                left_on="call_ns",
-                right_on="mark_ns",
-                by=lane,
-                strategy="backward",
-                check_sortedness=False,
-            )
-            parts.append(nearest.filter(pl.col("call_ns") <= pl.col("until_ns")).drop("mark_ns", "until_ns"))
-    return pl.concat(parts)
+            placed = level.join(lanes, on=lane).sort("lane", "start_ns")
+            begin, until = placed["start_ns"].to_numpy(), placed["until_ns"].to_numpy()
+            low, high = np.zeros(placed.height, np.int32), np.zeros(placed.height, np.int32)
+            for number in placed["lane"].unique().to_list():
+                mine = slice(*np.searchsorted(placed["lane"].to_numpy(), [number, number + 1]))
+                of_lane = times[first[number] : first[number + 1]]
+                low[mine] = first[number] + np.searchsorted(of_lane, begin[mine], side="left")
+                high[mine] = first[number] + np.searchsorted(of_lane, until[mine], side="right")
+            at, span = expand(low, np.maximum(low, high))
+            found.append(pl.DataFrame({"mark_id": placed["mark_id"].gather(span), "call": order[at]}))
+    return pl.concat(found)
 
 
-def _without_transfers(inside: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+def _without_transfers(inside: pl.DataFrame, calls: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     """Leave out of produce and consume what was launched inside a submit or receive that they enclose."""
     starts = marks.select("mark_id", mark_start_ns="start_ns")
-    inside = inside.join(starts, on="mark_id", how="left")
-    transfer = inside.filter(pl.col("mark").is_in(_TRANSFER))
+    is_transfer = pl.col("mark_id").is_in(marks.filter(pl.col("mark").is_in(_TRANSFER))["mark_id"].implode())
+    transfer = inside.filter(is_transfer).join(starts, on="mark_id")
+    transfer = transfer.hstack(calls[transfer["call"]].select(_CORRELATION))
     innermost = transfer.group_by(_CORRELATION).agg(transfer_ns=pl.col("mark_start_ns").max())
-    enclosed = pl.col("mark").is_in(_STAGE) & (pl.col("transfer_ns") >= pl.col("mark_start_ns"))
-    return (
-        inside.join(innermost, on=_CORRELATION, how="left")
-        .filter(~enclosed.fill_null(value=False))
-        .drop("mark_start_ns", "transfer_ns")
-    )
+    # Few stages enclose transfers: their rows are found by the id alone, and only these are joined.
+    within = calls["correlation"].is_in(innermost["correlation"].implode()).fill_null(value=False)
+    suspects = inside.with_row_index("row").filter(within.gather(inside["call"]) & ~is_transfer)
+    suspects = suspects.join(starts, on="mark_id")
+    suspects = suspects.hstack(calls[suspects["call"]].select(_CORRELATION)).join(innermost, on=_CORRELATION)
+    enclosed = suspects.filter(pl.col("transfer_ns") >= pl.col("mark_start_ns"))["row"]
+    if not len(enclosed):
+        return inside
+    kept = np.ones(inside.height, np.bool_)
+    kept[enclosed.to_numpy()] = False
+    return inside.filter(pl.Series(kept))
 
 
-def _after_nested_receive(inside: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+def _after_nested_receive(inside: pl.DataFrame, calls: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     """Leave out of consume what was launched before the last receive of the same key nested in it."""
     after = nested_receives(marks).group_by("mark_id").agg(after_ns=pl.col("receive_end_ns").max())
-    inside = inside.join(after, on="mark_id", how="left")
-    kept = pl.col("after_ns").is_null() | (pl.col("call_ns") >= pl.col("after_ns"))
-    return inside.filter(kept).drop("after_ns")
+    if not after.height:
+        return inside
+    calls_ns = calls["call_ns"].gather(inside["call"])
+    kept = inside.select("mark_id").join(after, on="mark_id", how="left", maintain_order="left")
+    return inside.filter((calls_ns >= kept["after_ns"]).fill_null(value=True))
+
+
+def _with_ops(trace: Trace, inside: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per operation that the calls launched; without a record of any, one with nulls."""
+    ops = (
+        trace.scan("ops")
+        .select(*_CORRELATION, "start_ns", "end_ns", "device", "stream", "kind", "copy_kind", "name")
+        .collect()
+    )
+    rows = Rows(ops)
+    ops = ops.drop(_CORRELATION)
+    call = inside["call"].to_numpy()
+    low, high = (part[call] for part in rows.spans(calls))
+    missing = high == low
+    at, span = expand(low, high + missing)
+    op = pl.Series(rows.order[np.minimum(at, len(rows.order) - 1)]) if ops.height else pl.Series(at)
+    if missing.any():
+        op = op.set(pl.Series(missing[span]), None)
+    del rows, low, high, missing, at
+    if len(span) > inside.height:
+        inside = inside[span]
+    del span
+    call_ns, call_correlation = (calls[name].gather(inside["call"]) for name in ("call_ns", "correlation"))
+    of_ops = [ops[name].gather(op) for name in ops.columns]
+    return pl.DataFrame([inside["mark_id"], call_ns, call_correlation.alias("call_correlation"), *of_ops, inside["by"]])
 
 
 def nested_receives(marks: pl.DataFrame) -> pl.DataFrame:

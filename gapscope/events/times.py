@@ -102,42 +102,43 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
 
 def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
     """Return per mark the first start and last end, and whether something without a time could have been it."""
-    timed = pl.col("start_ns").is_not_null()
-    known = pl.col("kind").is_not_null()
-    spanned = pl.col("call_ns").is_null()  # no call recorded: it has a time, and no place among the calls
+    timed, known = pl.col("start_ns").is_not_null(), pl.col("kind").is_not_null()
+    of_first, of_last = pl.col("start_ns").arg_min(), pl.col("end_ns").arg_max()
     first = (
-        launched.filter(timed)
+        (launched.filter(timed) if launched["start_ns"].null_count() else launched)
         .group_by("mark_id")
         .agg(
             first_op_ns=pl.col("start_ns").min(),
             last_op_ns=pl.col("end_ns").max(),
-            first_call_ns=pl.col("call_ns").sort_by("start_ns").first(),
-            last_call_ns=pl.col("call_ns").sort_by("end_ns").last(),
-            first_device=pl.col("device").sort_by("start_ns").first(),
-            last_device=pl.col("device").sort_by("end_ns").last(),
-            first_correlation=pl.col("call_correlation").sort_by("start_ns").first(),
-            last_correlation=pl.col("call_correlation").sort_by("end_ns").last(),
+            first_call_ns=pl.col("call_ns").get(of_first),
+            last_call_ns=pl.col("call_ns").get(of_last),
+            first_device=pl.col("device").get(of_first),
+            last_device=pl.col("device").get(of_last),
+            first_correlation=pl.col("call_correlation").get(of_first),
+            last_correlation=pl.col("call_correlation").get(of_last),
         )
     )
-    rows = launched.join(first, on="mark_id", how="left")
+    rows = launched.filter(~timed).join(first, on="mark_id", how="left")
+    spanned = pl.col("call_ns").is_null()  # no call recorded: it has a time, and no place among the calls
     before = (pl.col("call_ns") <= pl.col("first_call_ns")).fill_null(value=True)
     behind = (pl.col("call_ns") >= pl.col("last_call_ns")).fill_null(value=True)
-    untimed, missing = known & ~timed, ~known
-    return rows.group_by("mark_id").agg(
+    undecided = rows.group_by("mark_id").agg(
+        first_untimed=(known & before).any(),
+        last_untimed=(known & behind).any(),
+        first_missing=(~known & before & ~spanned).any(),
+        last_missing=(~known & behind & ~spanned).any(),
+    )
+    counted = launched.group_by("mark_id").agg(
         n_rows=pl.len(),
-        first_op_ns=pl.col("first_op_ns").first(),
-        last_op_ns=pl.col("last_op_ns").first(),
-        first_device=pl.col("first_device").first(),
-        last_device=pl.col("last_device").first(),
-        first_correlation=pl.col("first_correlation").first(),
-        last_correlation=pl.col("last_correlation").first(),
-        first_untimed=(untimed & before).any(),
-        last_untimed=(untimed & behind).any(),
-        first_missing=(missing & before & ~spanned).any(),
-        last_missing=(missing & behind & ~spanned).any(),
         has_graph=(pl.col("kind") == "graph").fill_null(value=False).any(),
-        copy_kinds=pl.col("copy_kind").drop_nulls().cast(pl.String).unique().sort(),
-        kernels=pl.col("name").filter(pl.col("kind") == "kernel").cast(pl.String).unique().sort().head(8),
+        copy_kinds=pl.col("copy_kind").drop_nulls().unique().cast(pl.String).sort(),
+        kernels=pl.col("name").filter(pl.col("kind") == "kernel").unique().cast(pl.String).sort().head(8),
+    )
+    flags = [c for c in undecided.columns if c != "mark_id"]
+    return (
+        counted.join(first.drop("first_call_ns", "last_call_ns"), on="mark_id", how="left")
+        .join(undecided, on="mark_id", how="left")
+        .with_columns(pl.col(flags).fill_null(value=False))
     )
 
 
@@ -149,6 +150,8 @@ def _with_cut(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     threads needs their calls as well.
     """
     cut = trace.sources.filter(pl.col("truncated") & pl.col("calls_in_order")).select("source")
+    if not cut.height:
+        return marks.with_columns(cut_ns=pl.lit(None, dtype=pl.Int64))
     calls = trace.scan("calls").join(cut.lazy(), on="source", how="semi")
     lanes = calls.group_by(_LANE).agg(cut_ns=pl.col("start_ns").max()).collect()
     backward = (

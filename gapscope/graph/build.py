@@ -18,8 +18,6 @@ from gapscope.graph.items import NONE, Items, find_items
 from gapscope.graph.kernels import Arrays, thread_order
 from gapscope.trace import Trace
 
-Ints = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Graph:
@@ -38,7 +36,7 @@ class Graph:
     edges: Edges
     call: npt.NDArray[np.int32]
     call_level: npt.NDArray[np.int8]
-    before: Ints
+    before: npt.NDArray[np.int32]
     context: Context
 
     @cached_property
@@ -56,10 +54,11 @@ def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
     items = find_items(trace, alignment, ends)
     context = Context(trace, alignment, items, ends)
     edges = grouped([_comparable(context, family(context)) for family in FAMILIES], 2 * items.n)
+    items.forget()
     call = items.ops["call"].fill_null(NONE).to_numpy().astype(np.int32)
     before = thread_order(items.start, items.end, items.lane, items.n_ops)
-    level = items.ops["is_declared"].to_numpy() * LEVEL["declared"]
-    return Graph(items, edges, call, level.astype(np.int8), before, context)
+    level = items.ops["is_declared"].to_numpy() * np.int8(LEVEL["declared"])
+    return Graph(items, edges, call, level, before, context)
 
 
 def _comparable(context: Context, edges: pl.DataFrame) -> pl.DataFrame:

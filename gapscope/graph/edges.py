@@ -49,7 +49,7 @@ class Edges:
         level: Number of the evidence of each.
     """
 
-    first: Ints
+    first: npt.NDArray[np.int32]
     source: Ints
     ready: Ints
     kind: npt.NDArray[np.int8]
@@ -78,8 +78,10 @@ def grouped(parts: list[pl.DataFrame], nodes: int) -> Edges:
     """Return edges grouped by node; of equal ones the first stays."""
     frame = pl.concat([pl.DataFrame(schema=EDGE), *parts])
     frame = frame.drop_nulls().unique(["to", "from", "type"], keep="first", maintain_order=True).sort("to", "from")
-    counts = np.bincount(frame["to"].to_numpy(), minlength=nodes) if frame.height else np.zeros(nodes, np.int64)
-    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    first = np.zeros(nodes + 1, np.int32)
+    to, counts = np.unique(frame["to"].to_numpy(), return_counts=True)
+    first[to + 1] = counts
+    np.cumsum(first, out=first)
     return Edges(
         first,
         frame["from"].to_numpy(),

@@ -16,7 +16,9 @@ import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.comms.streams import Streams
+from gapscope.correlation import Rows, greatest
 from gapscope.events import Ends
+from gapscope.lanes import lanes_of, order_by_lane
 from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -24,11 +26,13 @@ Indices = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 NONE = -1
-_CORRELATION = ["source", "process", "correlation"]
 _THREAD = ["source", "process", "thread"]
 _STREAM = ["source", "process", "device", "stream"]
 _LAUNCHED = ["op_device", "op_stream", "op_start_ns"]
 HOST_RANGES = "^(gloo):"
+
+_PIECE = 1 << 20
+"""Rows whose times are moved at once."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,15 @@ class Items:
 
     Attributes:
         ops: One row per timed operation, position is number: ``source, process, rank, device, stream, correlation,
-            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``clock``, ``call`` (number of the
-            item that launched it; null: unknown), ``is_declared`` (that item is a bracket, not a call), ``enqueued_ns``
-            (start of the call, else its own start).
+            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``call`` (number of the item that
+            launched it; null: unknown), ``is_declared`` (that item is a bracket, not a call). Those of one stream stand
+            together, in the order in which they were enqueued.
         hosts: One row per host item, position plus `n_ops` is number: ``source, process, rank, thread, correlation,
-            name, family, raw_start_ns, clock``.
+            name, family, raw_start_ns``.
         start: Start of each item on the common timebase.
         end: End of each item.
         lane: Number of the stream or thread of each item.
+        clock: Clock of each item.
         is_placed: Whether the times of each item are known on the common timebase.
     """
 
@@ -53,6 +58,7 @@ class Items:
     start: Ints
     end: Ints
     lane: Indices
+    clock: Indices
     is_placed: Bools
 
     @cached_property
@@ -76,15 +82,17 @@ class Items:
         return self.ops.height + self.hosts.height
 
     @cached_property
-    def clock(self) -> Indices:
-        """Clock of each item."""
-        return np.concatenate([self.ops["clock"].to_numpy(), self.hosts["clock"].to_numpy()]).astype(np.int32)
+    def _ops_by_id(self) -> Rows:
+        return Rows(self.ops)
 
     @cached_property
-    def process(self) -> Indices:
-        """Number of the process of each item, over all files."""
-        both = pl.concat([self.ops.select("source", "process"), self.hosts.select("source", "process")])
-        return both.select(pl.struct("source", "process").rank("dense").cast(pl.Int32)).to_series().to_numpy()
+    def _hosts_by_id(self) -> Rows:
+        return Rows(self.hosts)
+
+    def forget(self) -> None:
+        """Free what looking items up has built; the next look-up builds it again."""
+        for name in ("_ops_by_id", "_hosts_by_id"):
+            self.__dict__.pop(name, None)
 
     def by_correlation(self, frame: pl.DataFrame, column: str, into: str, *, last: bool = False) -> pl.DataFrame:
         """Add the number of the operation that has a correlation id; of several (a replayed graph) the first or last.
@@ -93,31 +101,20 @@ class Items:
             frame: Has ``source``, ``process`` and ``column``.
             column: Column with correlation ids.
             into: Name of the new column.
-            last: Take the operation that ended last instead of the one that started first.
+            last: Take the operation that ended last instead of the one that was enqueued first.
         """
-        keys = frame.select("source", "process", correlation=column).drop_nulls().unique()
-        ops = self.ops.lazy().select(*_CORRELATION).with_columns(_end=pl.Series(self.end[: self.n_ops]))
-        numbers = ops.with_row_index(into).join(keys.lazy(), on=_CORRELATION, how="semi").collect()
-        numbers = numbers.sort("_end" if last else into)
-        chosen = numbers.unique(_CORRELATION, keep="last" if last else "first").drop("_end")
-        chosen = chosen.rename({"correlation": column}).with_columns(pl.col(into).cast(pl.Int32))
-        return frame.join(chosen, on=["source", "process", column], how="left", maintain_order="left")
+        rows = self._ops_by_id
+        low, high = rows.spans(frame, column)
+        found = np.full(frame.height, NONE, np.int32)
+        there = high > low
+        at = greatest(low[there], high[there], self.end[rows.order]) if last else low[there]
+        found[there] = rows.order[at]
+        return frame.with_columns(pl.Series(into, found).replace(NONE, None))
 
     def calls_by_correlation(self, frame: pl.DataFrame, column: str, into: str) -> pl.DataFrame:
         """Add the number of the call that has a correlation id."""
-        keys = frame.select("source", "process", correlation=column).drop_nulls().unique()
-        numbers = (
-            self.hosts.lazy()
-            .select(*_CORRELATION)
-            .with_row_index(into, offset=self.n_ops)
-            .join(keys.lazy(), on=_CORRELATION, how="semi")
-            .sort(into)
-            .collect()
-            .unique(_CORRELATION, keep="first", maintain_order=True)
-            .rename({"correlation": column})
-            .with_columns(pl.col(into).cast(pl.Int32))
-        )
-        return frame.join(numbers, on=["source", "process", column], how="left", maintain_order="left")
+        found = pl.Series(into, self._hosts_by_id.first(frame, column)).replace(NONE, None)
+        return frame.with_columns(found + self.n_ops)
 
 
 def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
@@ -127,6 +124,54 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     between the bracket's begin and its own start: that stretch is a host item, an upper bound, and launches it.
     """
     chosen = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("primary")).select("source", "process")
+    hosts, host_lane, unseen = _find_hosts(trace, chosen, ends)
+    ops = (
+        trace.scan("ops")
+        .filter(pl.col("start_ns").is_not_null())
+        .join(chosen.lazy(), on=["source", "process"], how="semi")
+        .select(
+            "source", "process", "rank", "device", "stream", "start_ns", "end_ns", "correlation", "kind", "copy_kind",
+            "name", "size_bytes",
+        )
+        .collect()
+    )  # fmt: skip
+    call = Rows(hosts).first(ops)
+    began = hosts["start_ns"].to_numpy()
+    # Correlation ids count calls, so they give the order also where a call was not recorded.
+    numbered = pl.col("correlation").is_not_null().all().over("source", "process")
+    if not ops["correlation"].null_count():
+        enqueued = ops["correlation"].to_numpy()
+    else:
+        at = pl.Series(np.where(call >= 0, began[call], ops["start_ns"].to_numpy()) if len(began) else ops["start_ns"])
+        enqueued = ops.select(pl.when(numbered).then("correlation").otherwise(at)).to_series().to_numpy()
+    ops = _with_unseen(ops.with_columns(call=pl.Series(call).replace(NONE, None)), hosts, unseen)
+    streams, op_lane = lanes_of(ops, _STREAM, nulls_last=True)
+    order = order_by_lane(op_lane, streams.height, [enqueued, *(ops[c].to_numpy() for c in ("start_ns", "end_ns"))])
+    del call, began, enqueued
+    ops, op_lane = _taken(ops, order), op_lane[order]
+    del order
+    ops = ops.with_columns(pl.col("call") + ops.height)
+    threads = hosts[np.unique(host_lane, return_index=True)[1]].select(_THREAD)
+    clocks = [
+        alignment.domains.with_domain(streams, "device", "", "clock")["clock"].fill_null(0).to_numpy(),
+        alignment.domains.with_domain(threads, None, "", "clock")["clock"].fill_null(0).to_numpy(),
+    ]
+    lane = np.concatenate([op_lane, host_lane + np.int32(streams.height)])
+    del op_lane, host_lane
+    clock = np.concatenate(clocks).astype(np.int32)[lane]
+    start, end, is_placed = np.empty(len(lane), np.int64), np.empty(len(lane), np.int64), np.empty(len(lane), np.bool_)
+    for frame, begin in ((ops, 0), (hosts, ops.height)):
+        for low in range(0, frame.height, _PIECE):
+            piece = frame.slice(low, _PIECE).select("start_ns", "end_ns")
+            part = slice(begin + low, begin + low + piece.height)
+            clock[part], shift, is_placed[part] = _placed(clock[part], piece["start_ns"].to_numpy(), alignment)
+            start[part], end[part] = piece["start_ns"].to_numpy() + shift, piece["end_ns"].to_numpy() + shift
+    ops, hosts = (frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns") for frame in (ops, hosts))
+    return Items(ops, hosts, start, end, lane, clock, is_placed)
+
+
+def _find_hosts(trace: Trace, chosen: pl.DataFrame, ends: Ends | None) -> tuple[pl.DataFrame, Indices, pl.DataFrame]:
+    """Return host items ordered by thread and start, the number of the thread of each, and `_unseen_launches`."""
     calls = trace.scan("calls").select(
         "source", "process", "rank", "thread", "start_ns", "end_ns", "correlation", pl.col("name"), "family"
     )
@@ -145,43 +190,19 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
         pl.concat([calls, ranges, unseen.drop(_LAUNCHED).unique(maintain_order=True).lazy()])
         .filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
         .join(chosen.lazy(), on=["source", "process"], how="semi")
-        .sort(*_THREAD, "start_ns", -pl.col("end_ns"), maintain_order=True)
         .collect()
     )
-    ops = (
-        trace.scan("ops")
-        .filter(pl.col("start_ns").is_not_null())
-        .join(chosen.lazy(), on=["source", "process"], how="semi")
-        .select(
-            "source", "process", "rank", "device", "stream", "start_ns", "end_ns", "correlation", "kind", "copy_kind",
-            "name", "size_bytes",
-        )
-        .collect()
-    )  # fmt: skip
-    numbers = hosts.select(*_CORRELATION, call_ns="start_ns").with_row_index("call").drop_nulls("correlation")
-    joined = ops.join(numbers, on=_CORRELATION, how="left")
-    if joined.height > ops.height:  # an id that two calls carry; seldom, and looking for it costs more than joining
-        joined = ops.join(numbers.unique(_CORRELATION, keep="first", maintain_order=True), on=_CORRELATION, how="left")
-    ops = joined.with_columns(enqueued_ns=pl.coalesce("call_ns", "start_ns"))
-    ops = _with_unseen(ops, hosts, unseen)
-    # Correlation ids count calls, so they give the order also where a call was not recorded.
-    numbered = pl.col("correlation").is_not_null().all().over("source", "process")
-    order = pl.when(numbered).then("correlation").otherwise("enqueued_ns")
-    ops = ops.sort(*_STREAM, order, "start_ns", "end_ns", maintain_order=True, nulls_last=True)
-    ops = ops.with_columns(call=(pl.col("call") + ops.height).cast(pl.Int32))
-    ops = alignment.domains.with_domain(ops, "device", "", "clock").drop("call_ns")
-    hosts = alignment.domains.with_domain(hosts, None, "", "clock")
-    ops, op_start, op_end, op_placed = _moved(ops, alignment)
-    hosts, host_start, host_end, host_placed = _moved(hosts, alignment)
-    lanes = [
-        ops.select(pl.struct(_STREAM).rle_id()).to_series().to_numpy().astype(np.int32),
-        hosts.select(pl.struct(_THREAD).rle_id()).to_series().to_numpy().astype(np.int32),
-    ]
-    lanes[1] = lanes[1] + (lanes[0].max(initial=NONE) + 1)
-    return Items(
-        ops, hosts, np.concatenate([op_start, host_start]), np.concatenate([op_end, host_end]), np.concatenate(lanes),
-        np.concatenate([op_placed, host_placed]),
-    )  # fmt: skip
+    threads, lane = lanes_of(hosts, _THREAD, nulls_last=False)
+    start, end = hosts["start_ns"].to_numpy(), hosts["end_ns"].to_numpy()
+    order = order_by_lane(lane, threads.height, [start, -end, end])
+    return _taken(hosts, order), lane[order], unseen
+
+
+def _taken(frame: pl.DataFrame, order: Indices) -> pl.DataFrame:
+    """Return the rows in an order."""
+    if (order[1:] > order[:-1]).all():
+        return frame
+    return frame[order]
 
 
 def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
@@ -221,22 +242,16 @@ def _with_unseen(ops: pl.DataFrame, hosts: pl.DataFrame, unseen: pl.DataFrame) -
     return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
 
 
-def _moved(frame: pl.DataFrame, alignment: Alignment) -> tuple[pl.DataFrame, Ints, Ints, Bools]:
-    """Return the rows with ``raw_start_ns`` in place of times, their times, and which of these are known.
+def _placed(clock: Indices, time: Ints, alignment: Alignment) -> tuple[Indices, Ints, Bools]:
+    """Return the clocks of times (after a jump of a clock, another), what to add to them, and which are then known.
 
     Those of a clock that has no place on the common timebase stay as they were recorded; those in the middle of a jump
     of their clock go on from before it. Within one file both are of use, across files they are not.
     """
-    frame = frame.with_columns(pl.col("clock").fill_null(0))
-    clock, time = frame["clock"].to_numpy().astype(np.int64), frame["start_ns"].to_numpy()
-    sure, is_amid = time.copy(), np.zeros(len(time), np.bool_)
+    sure, is_amid = time, np.zeros(len(time), np.bool_)
     for step in alignment.domains.steps:
         amid = (clock == step.before) & (time > step.begin_ns) & (time < step.end_ns)
-        sure[amid], is_amid = step.begin_ns, is_amid | amid
-        clock = np.where((clock == step.before) & (time >= step.end_ns), step.after, clock)
-    frame = frame.with_columns(clock=pl.Series(clock))
-    offsets = alignment.offsets(frame["clock"], pl.Series(sure))
-    shift = offsets.fill_null(0).to_numpy()
-    start, end = time + shift, frame["end_ns"].to_numpy() + shift
-    known = offsets.is_not_null().to_numpy() & ~is_amid
-    return frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns"), start, end, known
+        sure, is_amid = np.where(amid, step.begin_ns, sure), is_amid | amid
+        clock = np.where((clock == step.before) & (time >= step.end_ns), np.int32(step.after), clock)
+    offsets = alignment.offsets(pl.Series(clock), pl.Series(sure))
+    return clock, offsets.fill_null(0).to_numpy(), offsets.is_not_null().to_numpy() & ~is_amid

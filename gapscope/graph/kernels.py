@@ -26,6 +26,11 @@ STRUCTURAL, RECORDED = 1, 0  # numbers of gapscope.graph.edges.EVIDENCE
 ACK = 6
 LEAST = 5
 
+# What a replay knows of a node.
+UNSEEN, LOOKED_AT, KNOWN, CHAINED = 0, 1, 2, 3
+
+_MIX = 0x9E3779B97F4A7C1  # spreads numbers over a hash table
+
 _LONGEST_STANDSTILL = 100_000
 """Edges at one instant that a walk may pass; more are a circle of records with equal times."""
 
@@ -56,8 +61,8 @@ class Arrays(NamedTuple):
     n_ops: Ints
     call: Indices
     call_level: Bytes
-    before: Ints
-    first: Ints
+    before: Indices
+    first: Indices
     source: Ints
     ready: Ints
     kind: Bytes
@@ -65,7 +70,7 @@ class Arrays(NamedTuple):
 
 
 @nb.njit(cache=True, nogil=True)
-def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
+def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Indices:
     """Return for each host item the node before its start on its thread; NONE for the first of a thread.
 
     That is the end of what came before, or the start of what encloses it.
@@ -76,8 +81,8 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
         lane: Lanes of all items; host items of a thread stand together, ordered by start, enclosing ones first.
         first: Number of the first host item.
     """
-    before = np.full(len(start), NONE, np.int64)
-    stack = np.empty(len(start) - first, np.int64)
+    before = np.full(len(start), NONE, np.int32)
+    stack = np.empty(len(start) - first, np.int32)
     depth = 0
     for i in range(first, len(start)):
         if i == first or lane[i] != lane[i - 1]:
@@ -96,7 +101,7 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Ints:
 
 
 @nb.njit(cache=True, nogil=True)
-def most_ways(first: Ints) -> int:
+def most_ways(first: Indices) -> int:
     """Return the most ways that lead to any one node: its edges, its launch and what was before it on its stream."""
     most = np.int64(0)
     for node in range(len(first) - 1):
@@ -140,7 +145,7 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
             found[n] = (2 * item - 1, min(g.end[item - 1], limit), STREAM, STRUCTURAL)
             n += 1
     elif g.before[item] != NONE:
-        b = g.before[item]
+        b = np.int64(g.before[item])
         found[0] = (b, min(g.end[b // 2] if b % 2 == 1 else g.start[b // 2], limit), THREAD, STRUCTURAL)
         n = 1
     for j in range(g.first[node], g.first[node + 1]):
@@ -270,35 +275,46 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
         The new start of each consumer; the new chains as rows of walk, start, end (both as recorded), kind, item, edge,
         length now, what the chain passed; and how many rows there are, or -1 if there was no room.
     """
-    nodes = 2 * len(g.start)
-    # Twice the number of the walk where a node is being looked at, plus one where its new time is known.
-    stamp, value = np.full(nodes, NONE, np.int32), np.empty(nodes, np.int64)
-    chained = np.full(nodes, NONE, np.int32)  # the walk whose new chain has passed the node
-    gone = np.zeros(nodes, np.int64)
+    # What is known of the nodes that a walk has looked at, by their number within it; `table` finds that.
+    table, nodes, slots = np.full(4096, NONE, np.int32), np.empty(2048, np.int64), np.empty(2048, np.int32)
+    state, value, gone = np.zeros(2048, np.int8), np.zeros(2048, np.int64), np.zeros(2048, np.int64)
+    known = 0
     ways = np.empty((most_ways(g.first), 4), np.int64)
     stack = np.empty(1024, np.int64)
     starts, chains, n = np.empty(len(begin), np.int64), np.empty((capacity, 8), np.int64), 0
     for w in range(len(begin)):
         bound, limit = bounds[window[w]], finish[w]
-        lead = np.int64(0)
+        table[slots[:known]] = NONE
+        known, lead = 0, np.int64(0)
+        most = removed_first[w + 1] - removed_first[w] + 1
         for j in range(removed_first[w], removed_first[w + 1]):
             if removed_node[j] == NONE:
                 lead += removed_ns[j]
             else:
-                gone[removed_node[j]] += removed_ns[j]
+                if known + most > len(nodes):
+                    table, nodes, slots, state, value, gone = _with_room(nodes, state, value, gone, known, most)
+                i = _number(table, nodes, slots, known, removed_node[j])
+                if i == known:
+                    state[i], gone[i], known = UNSEEN, 0, known + 1
+                gone[i] += removed_ns[j]
         depth = 0
         if begin[w] != NONE:
             stack[0], depth = begin[w], 1
         while depth > 0:
+            if known + len(ways) + 1 > len(nodes):
+                table, nodes, slots, state, value, gone = _with_room(nodes, state, value, gone, known, len(ways) + 1)
             node = stack[depth - 1]
-            if stamp[node] == 2 * w + 1:
+            i = _number(table, nodes, slots, known, node)
+            if i == known:
+                state[i], gone[i], known = UNSEEN, 0, known + 1
+            if state[i] == KNOWN:
                 depth -= 1
                 continue
-            stamp[node] = 2 * w
+            state[i] = LOOKED_AT
             t = time_of(g, node)
             count, _ = ways_back(g, node, t, bound, ways)
             if t <= limit or count == 0:
-                stamp[node], value[node] = 2 * w + 1, t
+                state[i], value[i] = KNOWN, t
                 depth -= 1
                 continue
             while depth + count >= len(stack):
@@ -307,36 +323,44 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
             held, now = np.int64(-(2**62)), np.int64(-(2**62))
             for k in range(count):
                 other = ways[k, 0]
-                if stamp[other] == 2 * w + 1:
+                o = _number(table, nodes, slots, known, other)
+                if o == known:
+                    state[o], gone[o], known = UNSEEN, 0, known + 1
+                if state[o] == KNOWN:
                     held = max(held, ways[k, 1])
-                    now = max(now, value[other] + ways[k, 1] - time_of(g, other))
-                elif stamp[other] != 2 * w:
+                    now = max(now, value[o] + ways[k, 1] - time_of(g, other))
+                elif state[o] == UNSEEN:
                     stack[depth] = other
                     depth += 1
                     is_open = True
             if is_open:
                 continue
-            stamp[node] = 2 * w + 1
-            value[node] = now + (t - held) - gone[node] if held > -(2**61) else t
+            state[i] = KNOWN
+            value[i] = now + (t - held) - gone[i] if held > -(2**61) else t
             depth -= 1
         starts[w] = consumer[w]
         node, passed = begin[w], 0
         if node != NONE:
             low = max(time_of(g, node), limit)
-            starts[w] = value[node] + consumer[w] - time_of(g, node) - lead
+            i = _number(table, nodes, slots, known, node)
+            starts[w] = value[i] + consumer[w] - time_of(g, node) - lead
             if consumer[w] - low - lead > 0:
                 if n >= capacity:
                     return starts, chains, -1
                 chains[n] = (w, low, consumer[w], LEAD, node // 2, THREAD, consumer[w] - low - lead, passed)
                 n += 1
-        while node != NONE and time_of(g, node) > limit and chained[node] != w:
-            chained[node] = w
+        while node != NONE and time_of(g, node) > limit:
+            i = _number(table, nodes, slots, known, node)  # every node of the new chain was looked at above
+            if state[i] == CHAINED:
+                break
+            state[i] = CHAINED
             count, is_violated = ways_back(g, node, time_of(g, node), bound, ways)
             passed |= VIA_VIOLATION if is_violated else 0
             best, latest, held = NONE, np.int64(-(2**62)), np.int64(-(2**62))
             for k in range(count):
-                if stamp[ways[k, 0]] == 2 * w + 1:
-                    r = value[ways[k, 0]] + ways[k, 1] - time_of(g, ways[k, 0])
+                o = _number(table, nodes, slots, known, ways[k, 0])
+                if state[o] >= KNOWN:
+                    r = value[o] + ways[k, 1] - time_of(g, ways[k, 0])
                     held = max(held, ways[k, 1])
                     if r > latest or (r == latest and node % 2 == 0):
                         best, latest = k, r
@@ -345,14 +369,41 @@ def replay(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one loop that carries its
             if n >= capacity:
                 return starts, chains, -1
             low = max(held, limit)
-            length = time_of(g, node) - low - gone[node]
+            length = time_of(g, node) - low - gone[i]
             if length > 0:
                 chains[n] = (w, low, time_of(g, node), kind_of(g, node), node // 2, ways[best, 2], length, passed)
                 n += 1
             if ways[best, 2] == ACK:
                 passed |= VIA_ACK
             node = ways[best, 0]
-        for j in range(removed_first[w], removed_first[w + 1]):
-            if removed_node[j] != NONE:
-                gone[removed_node[j]] = 0
     return starts, chains, n
+
+
+@nb.njit(cache=True, nogil=True)
+def _number(table: Indices, nodes: Ints, slots: Indices, known: int, node: int) -> int:
+    """Return the number of a node among those that a walk has looked at; a new one gets the next, ``known``."""
+    mask = len(table) - 1
+    slot = ((node * _MIX) >> 20) & mask
+    while table[slot] != NONE and nodes[table[slot]] != node:
+        slot = (slot + 1) & mask
+    if table[slot] == NONE:
+        table[slot], nodes[known], slots[known] = known, node, slot
+    return int(table[slot])
+
+
+@nb.njit(cache=True, nogil=True)
+def _with_room(  # noqa: PLR0917 - what a replay holds
+    nodes: Ints, state: Bytes, value: Ints, gone: Ints, known: int, more: int
+) -> tuple[Indices, Ints, Indices, Bytes, Ints, Ints]:
+    """Return ``table, nodes, slots, state, value, gone`` with room for more nodes; what is known stays."""
+    room = len(nodes)
+    while known + more > room:
+        room *= 2
+    table, slots = np.full(2 * room, NONE, np.int32), np.empty(room, np.int32)
+    larger, states, values, parts = (
+        np.empty(room, np.int64), np.zeros(room, np.int8), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    )  # fmt: skip
+    for i in range(known):
+        _number(table, larger, slots, i, nodes[i])
+    states[:known], values[:known], parts[:known] = state[:known], value[:known], gone[:known]
+    return table, larger, slots, states, values, parts

@@ -149,7 +149,7 @@ def _keyed() -> list[pl.Expr]:
 
 def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
     """Return the node that each walk begins at."""
-    consumers = graph.context.bracket_ops.filter(pl.col("mark") == "consume").select(
+    consumers = graph.context.deciding_ops.filter(pl.col("mark") == "consume").select(
         *KEY,
         pl.col("item").cast(pl.Int64),
         dst_rank=pl.coalesce("side_rank", "dst").cast(handoffs.schema["dst_rank"]),
@@ -162,7 +162,9 @@ def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
     )  # fmt: skip
     is_emitted = pl.col("consumer_start_source").cast(pl.String) == "emitted"
     node = on_device.select(pl.when(~is_emitted).then(pl.col("item") * 2)).to_series()
-    return node.zip_with(node.is_not_null(), _host_nodes(graph, handoffs)).fill_null(NONE).to_numpy().astype(np.int64)
+    if node.null_count():
+        node = node.zip_with(node.is_not_null(), _host_nodes(graph, handoffs))
+    return node.fill_null(NONE).to_numpy().astype(np.int64)
 
 
 def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:

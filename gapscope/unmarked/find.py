@@ -16,7 +16,7 @@ from gapscope.unmarked.host import host_transfers
 from gapscope.unmarked.messages import messages
 from gapscope.unmarked.notes import notes_on_unmarked
 
-_CORRELATION = ["source", "process", "correlation"]
+_GPU = ["source", "process", "device", "stream"]
 _PLACE = ["source", "process", "thread"]
 
 
@@ -67,8 +67,9 @@ def _without(sides: pl.DataFrame, marked: Ends) -> pl.DataFrame:
     """Leave out what marks name: operations launched inside a submit or receive, and gloo calls within one."""
     transfer = pl.col("mark").is_in(["submit", "receive"])
     brackets = marked.brackets.filter(transfer).select("mark_id", *_PLACE, begin="start_ns", until="end_ns")
-    launched = marked.launched.join(brackets, on="mark_id").select("source", "process", correlation="call_correlation")
-    sides = sides.join(launched.drop_nulls().unique(), on=_CORRELATION, how="anti", maintain_order="left")
+    launched = marked.launched.join(brackets, on="mark_id").filter(pl.col("start_ns").is_not_null())
+    named = launched.select(*_GPU, op_start="start_ns").unique()
+    sides = sides.join(named, on=[*_GPU, "op_start"], how="anti", maintain_order="left")
     near = (
         sides.with_row_index("_row")
         .sort("host_ns")

@@ -240,7 +240,7 @@ def graphs(draw, violated=True):
         ready = max(times[source] + draw(st.sampled_from([0, 0, 0, 1, -2])), 0)
         edges[to, source] = (ready, TYPE[draw(st.sampled_from(EDGE_TYPES))], draw(st.integers(0, len(EVIDENCE) - 1)))
     rows = sorted(edges.items())
-    first = np.searchsorted([to for (to, _), _ in rows], np.arange(2 * n + 1)).astype(np.int64)
+    first = np.searchsorted([to for (to, _), _ in rows], np.arange(2 * n + 1)).astype(np.int32)
     as_array = np.array
     starts, ends, lanes = as_array(start, np.int64), as_array(end, np.int64), as_array(lane, np.int32)
     g = Arrays(
@@ -378,6 +378,25 @@ def test_a_gap_of_zero_has_no_tiles_in_the_middle_of_host_time():
     assert walked(g, ONE, [(1, 15, 15, 0)]) == []
 
 
+def test_a_replay_may_look_at_more_nodes_than_it_first_has_room_for():
+    n = 9_000  # a stream of operations of 2 ns with 1 ns between them
+    g = graph(ops=[(3 * k, 3 * k + 2, 0) for k in range(n)])
+    begin, finish, consumer = 2 * (n - 1), 0, 3 * (n - 1)
+    removed = [(w, 2 * k + 1, 2) for w in range(2) for k in range(w, n - 1, 2)]  # every second operation vanishes
+    walks = [(begin, finish, consumer, 0)] * 2
+    vanished = [len([1 for part in removed if part[0] == w]) for w in range(2)]
+    bounds = np.zeros((1, 1, 1), np.int64)
+    begins, finishes, consumers, windows = columns(walks)
+    first = np.cumsum([0, *vanished])
+    node, length = (np.array([part[k] for part in removed], np.int64) for k in (1, 2))
+    starts, rows, count = replay(g, begins, finishes, consumers, bounds, windows, first, node, length, 4 * n)
+    assert starts.tolist() == [consumer - 2 * k for k in vanished]
+    for w in range(2):  # what is left: 1 ns before each operation, 2 ns of each that stayed
+        chain = rows[:count][rows[:count, 0] == w]
+        assert chain[:, 6].sum() == consumer - 2 * vanished[w]
+        assert (chain[:, 3] == BODY).sum() == n - 1 - vanished[w]
+
+
 def test_no_room_says_so():
     g = graph(ops=[(0, 1, 0), (2, 3, 0), (4, 5, 0)])
     begin, finish, consumer, window = columns([(4, 0, 4, 0)])
@@ -494,7 +513,7 @@ def graph(ops=(), hosts=(), call=None, edges=(), clock=None):
     start, end = (np.array([i[k] for i in items], np.int64) for k in (0, 1))
     lane = np.array([i[2] for i in items], np.int32)
     edges = sorted(edges)
-    first = np.searchsorted([e[0] for e in edges], np.arange(2 * n + 1)).astype(np.int64)
+    first = np.searchsorted([e[0] for e in edges], np.arange(2 * n + 1)).astype(np.int32)
     return Arrays(
         start, end, lane, np.array(clock if clock is not None else [0] * n, np.int32), np.array([len(ops)], np.int64),
         np.array(call if call is not None else [NONE] * len(ops), np.int32), np.zeros(len(ops), np.int8),

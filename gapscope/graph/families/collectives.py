@@ -22,7 +22,7 @@ def collectives(context: Context) -> pl.DataFrame:
 
 
 def _marked(context: Context) -> pl.DataFrame:
-    ops = context.bracket_ops
+    ops = context.deciding_ops
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     group = ops.filter(pl.col("group").is_not_null() & pl.col("side_rank").is_not_null())

@@ -40,7 +40,7 @@ def _for_their_receives(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     first = waits.filter(guess).sort("correlation").unique([*_PROCESS, "behind"], keep="first", maintain_order=True)
     if not first.height:
         return waits.drop("wait")
-    marked = context.bracket_ops.filter(pl.col("evidence") == "declared")
+    marked = context.deciding_ops.filter(pl.col("evidence") == "declared")
     received = marked.filter(pl.col("mark") == "receive").select(*_PROCESS, *KEY, "item", "start")
     consumed = marked.filter(pl.col("mark") == "consume").select(*_PROCESS, *KEY, behind="item")
     of_other = first.join(received.select(op="item").unique(), on="op", how="semi")

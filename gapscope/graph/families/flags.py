@@ -20,7 +20,7 @@ _LANE = ["source", "process", "thread"]
 
 def flags(context: Context) -> pl.DataFrame:
     """Return edges from the end of a transfer, and the call that writes its flag, to the operation behind the wait."""
-    ops = context.bracket_ops
+    ops = context.deciding_ops
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
@@ -55,8 +55,11 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
     """
     items = context.items
     assert context.ends is not None
-    calls = items.hosts.with_row_index("call", offset=items.n_ops).with_columns(
-        call_start=pl.Series(items.start[items.n_ops :]), call_end=pl.Series(items.end[items.n_ops :])
+    numbers = (items.hosts["family"] == "stream_memop").fill_null(value=False).arg_true().cast(pl.Int64)
+    calls = items.hosts[numbers].with_columns(
+        call=numbers + items.n_ops,
+        call_start=pl.Series(items.start).gather(numbers + items.n_ops),
+        call_end=pl.Series(items.end).gather(numbers + items.n_ops),
     )
     of_call = pl.col("name").cast(pl.String)
     calls = calls.filter((pl.col("family") == "stream_memop").fill_null(value=False)).with_columns(

@@ -6,7 +6,7 @@ import polars as pl
 
 from gapscope import comms
 from gapscope.graph.context import Context
-from gapscope.graph.edges import edges
+from gapscope.graph.edges import EDGE, edges
 
 _PLACE = ["source", "process", "thread", "raw_start_ns"]
 
@@ -14,9 +14,11 @@ _PLACE = ["source", "process", "thread", "raw_start_ns"]
 def host_messages(context: Context) -> pl.DataFrame:
     """Return edges from the start of a send to the return of its receive."""
     items = context.items
+    rows = comms.host_messages(context.trace)
+    if not rows.height:
+        return pl.DataFrame(schema=EDGE)
     ranges = items.hosts.with_row_index("item", offset=items.n_ops).filter(pl.col("family").is_null())
     ranges = ranges.select(*_PLACE, pl.col("item").cast(pl.Int64))
-    rows = comms.host_messages(context.trace)
     rows = rows.join(ranges, left_on=["source", "process", "thread", "start_ns"], right_on=_PLACE).join(
         ranges, left_on=["source_2", "process_2", "thread_2", "start_ns_2"], right_on=_PLACE, suffix="_2"
     )

@@ -27,7 +27,7 @@ FEWEST_HELD = 2
 
 def slots(context: Context) -> pl.DataFrame:
     """Return edges from what released a slot to the transfer that needed it."""
-    ops = context.bracket_ops
+    ops = context.deciding_ops
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))

@@ -23,7 +23,7 @@ def transfers(context: Context) -> pl.DataFrame:
 
 
 def _marked(context: Context) -> pl.DataFrame:
-    ops = context.bracket_ops
+    ops = context.deciding_ops
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     nccl = ops.filter(pl.col("is_nccl") & pl.col("group").is_null())

@@ -1,0 +1,123 @@
+"""Rows by correlation id, without a hash table: ids count calls, so tables are in their order, or nearly.
+
+A sort of what is nearly sorted and a binary search cost some bytes a row and little time, where a join of two large
+tables on three columns costs hundreds.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
+
+NONE = -1
+
+_FEW = 4096
+"""Stretches of rows of one process that are looked at one by one; more are rows of several processes by turns."""
+
+
+class Rows:
+    """Rows of a table by ``source``, ``process`` and one more column (by default ``correlation``).
+
+    Args:
+        frame: Has ``source``, ``process`` and ``column``; rows with a null in it are found by nothing.
+        column: Column of integers.
+    """
+
+    def __init__(self, frame: pl.DataFrame, column: str = "correlation") -> None:
+        values = frame[column]
+        known = None if not values.null_count() else values.is_not_null().to_numpy()
+        numbers = values.fill_null(0).to_numpy()
+        self._rows: list[slice | Indices] = []
+        self._sorted: dict[tuple[int, int], tuple[int, Ints]] = {}
+        self._n = 0
+        for key, where in groups(frame).items():
+            of_key, keys = where, numbers[where]
+            if known is not None and not known[where].all():
+                of_key = np.arange(frame.height, dtype=np.int32)[where][known[where]]
+                keys = numbers[of_key]
+            if not (keys[1:] >= keys[:-1]).all():  # else nothing is copied
+                order = np.argsort(keys, kind="stable")
+                of_key, keys = np.arange(frame.height, dtype=np.int32)[of_key][order], keys[order]
+            self._sorted[key] = (self._n, keys)
+            self._rows.append(of_key)
+            self._n += len(keys)
+
+    @cached_property
+    def order(self) -> Indices:
+        """Row numbers by process and id; rows with one id keep their order."""
+        parts = [np.arange(p.start, p.stop, dtype=np.int32) if isinstance(p, slice) else p for p in self._rows]
+        return np.concatenate([*parts, np.zeros(0, np.int32)])
+
+    def spans(self, frame: pl.DataFrame, column: str = "correlation") -> tuple[Indices, Indices]:
+        """Return where in `order` the rows with each id stand: from the first to before the second number.
+
+        Args:
+            frame: Has ``source``, ``process`` and ``column``.
+            column: Column of ids; a null has no rows.
+        """
+        low, high = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
+        wanted = frame[column]
+        numbers = wanted.fill_null(0).to_numpy()
+        for key, where in groups(frame).items():
+            if key in self._sorted:
+                base, keys = self._sorted[key]
+                low[where] = base + np.searchsorted(keys, numbers[where], side="left")
+                high[where] = base + np.searchsorted(keys, numbers[where], side="right")
+        if wanted.null_count():
+            unknown = wanted.is_null().to_numpy()
+            low[unknown] = high[unknown] = 0
+        return low, high
+
+    def first(self, frame: pl.DataFrame, column: str = "correlation") -> Indices:
+        """Return the first row with each id; -1: there is none. Arguments as of `spans`."""
+        low, high = self.spans(frame, column)
+        found = np.full(len(low), NONE, np.int32)
+        there = high > low
+        found[there] = self.order[low[there]]
+        return found
+
+
+def expand(low: Ints | Indices, high: Ints | Indices) -> tuple[Indices, Indices]:
+    """Return all numbers of several spans, and the span that each is of."""
+    counts = high - low
+    span = np.repeat(np.arange(len(low), dtype=np.int32), counts)
+    before = (np.cumsum(counts) - counts).astype(np.int32)
+    return np.arange(len(span), dtype=np.int32) + (low.astype(np.int32) - before)[span], span
+
+
+def greatest(low: Ints | Indices, high: Ints | Indices, values: Ints) -> Ints | Indices:
+    """Return for each span (none is empty) where its greatest value stands; of equal ones the last."""
+    found = high - 1
+    several = np.flatnonzero(high - low > 1)
+    if len(several):
+        at, span = expand(low[several], high[several])
+        order = np.lexsort((at, values[at], span))
+        ends = np.cumsum((high - low)[several]) - 1
+        found[several] = at[order[ends]]
+    return found
+
+
+def groups(frame: pl.DataFrame) -> dict[tuple[int, int], slice | Indices]:
+    """Return the rows of each process, by source and process: a slice where they stand together, else their numbers."""
+    if not frame.height:
+        return {}
+    source, process = frame["source"].to_numpy(), frame["process"].to_numpy()
+    cuts = np.flatnonzero((source[1:] != source[:-1]) | (process[1:] != process[:-1])) + 1
+    if len(cuts) < _FEW:
+        edges = [0, *cuts.tolist(), frame.height]
+        stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for a, b in pairwise(edges):
+            stretches.setdefault((int(source[a]), int(process[a])), []).append((a, b))
+        return {
+            key: slice(*parts[0]) if len(parts) == 1 else np.concatenate([np.arange(*p, dtype=np.int32) for p in parts])
+            for key, parts in stretches.items()
+        }
+    keys = frame.select("source", "process").unique(maintain_order=True).rows()
+    return {(s, p): np.flatnonzero((source == s) & (process == p)).astype(np.int32) for s, p in keys}
