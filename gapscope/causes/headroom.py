@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from gapscope.causes.names import CAUSE
+from gapscope.causes.naming import named
 from gapscope.graph import Graph, replay_without
 from gapscope.graph.edges import TYPE
 from gapscope.graph.kernels import BODY, LEAD, RESIDUAL
@@ -24,7 +25,7 @@ def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.Data
         graph: The graph.
         facts: Result of `gapscope.causes.facts.handoff_facts`.
         walks: Where the walks begin and end.
-        steps: Result of `gapscope.causes.tiles.named`.
+        steps: Result of `gapscope.causes.naming.named`.
 
     Returns:
         ``handoff_id, dominant_cause, dominant_ns, removable_ns, next_cause, consumer_bound, slack_ns``.
@@ -77,8 +78,6 @@ def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.Data
 
 def _next_causes(graph: Graph, facts: pl.DataFrame, chains: pl.DataFrame, dominant: pl.DataFrame) -> pl.DataFrame:
     """Return ``walk, next_cause``: the cause with the most time on the chain that would hold the gap then."""
-    from gapscope.causes.tiles import named  # noqa: PLC0415 - naming and headroom need each other
-
     missing = [pl.lit(None, dtype=t).alias(n) for n, t in STEP.items() if n not in chains.columns]
     steps = named(graph, facts, chains.with_columns(missing))
     left = steps.join(dominant.select("walk", "dominant_cause"), on="walk")

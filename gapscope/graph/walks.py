@@ -15,7 +15,8 @@ from gapscope.clocks.closure import FINITE
 from gapscope.clocks.solve import uncertainty
 from gapscope.events.pairing import KEY
 from gapscope.graph.build import Graph
-from gapscope.graph.kernels import NONE, replay, walk
+from gapscope.graph.kernels import NONE, walk
+from gapscope.graph.replays import replay
 
 Ints = npt.NDArray[np.int64]
 

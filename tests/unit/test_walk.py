@@ -20,10 +20,10 @@ from gapscope.graph.kernels import (
     VIA_ACK,
     VIA_VIOLATION,
     Arrays,
-    replay,
     thread_order,
     walk,
 )
+from gapscope.graph.replays import replay
 
 STANDSTILL = 100_000
 NEVER = -(2**62)
