@@ -49,7 +49,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Write handoffs.parquet, alignment.parquet, findings.json and summary.json into this folder."
+            "--out",
+            help="Write all tables as Parquet (handoffs, tiles, ...), findings.json and summary.json into this folder.",
         ),
     ] = None,
     fmt: Annotated[
