@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure
+from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure, waiting
 from gapscope.clocks import Alignment, AlignOptions, align
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
@@ -21,12 +21,12 @@ from gapscope.graph import build_graph
 from gapscope.handoffs import build_handoffs
 from gapscope.load import LoadOptions, load
 from gapscope.readers.base import Progress, no_progress
-from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TILES, UNITS, dtypes
+from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TILES, UNITS, WAITING, dtypes
 from gapscope.summary import summarize
 from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
 
-TABLES = ("handoffs", "tiles", "units", "exposure", "messages", "interference", "alignment")
+TABLES = ("handoffs", "tiles", "units", "exposure", "messages", "interference", "waiting", "alignment")
 """Tables of an analysis; each is written as Parquet under its name."""
 
 OUTPUTS = (*(f"{name}.parquet" for name in TABLES), "findings.json", "summary.json")
@@ -50,6 +50,7 @@ class Analysis:
         exposure: Table ``exposure``: what held each of them, along one path from its end to its start.
         messages: Table ``messages``: handoffs of many messages, and what bound them.
         interference: Table ``interference``: kinds of operations alone and beside others; context, not a cause.
+        waiting: Table ``waiting``: how long each rank's communication kernels waited for which rank.
     """
 
     trace: Trace
@@ -63,6 +64,7 @@ class Analysis:
     exposure: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(EXPOSURE)), repr=False)
     messages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(MESSAGES)), repr=False)
     interference: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(INTERFERENCE)), repr=False)
+    waiting: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(WAITING)), repr=False)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -149,13 +151,14 @@ def analyze(
     handoffs = _selected(built.table, steps, ranks)
     explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
     exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
-    beside = pl.DataFrame(schema=dtypes(INTERFERENCE))
+    beside, waits = pl.DataFrame(schema=dtypes(INTERFERENCE)), pl.DataFrame(schema=dtypes(WAITING))
     if handoffs.height or trace.marks["mark"].is_in(["step", "request"]).any():
         graph = build_graph(trace, alignment, ends)
         explained = explain(graph, handoffs)
         found = find_units(graph, built.table).of_steps(*(steps or (None, None)))
         units, exposure = found.table, unit_exposure(graph, found, explained)
         messages, beside = fragmented(graph, explained), interference(graph, built.table)
+        waits = waiting(graph, built.table)
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
@@ -173,6 +176,7 @@ def analyze(
         exposure,
         messages,
         beside,
+        waits,
     )
 
 
@@ -198,7 +202,11 @@ def _patterns(comm_kernels: Sequence[str]) -> Sequence[str]:
         try:
             pl.Series([""]).str.contains(pattern)
         except pl.exceptions.ComputeError as error:
-            raise UsageError(f"{pattern!r} is no pattern for names of kernels: {error}") from error
+            reason = next((t for t in str(error).splitlines() if t.startswith("error: ")), "error: it cannot be read")
+            raise UsageError(
+                f"{pattern!r} is no pattern for names of kernels: {reason.removeprefix('error: ')}. "
+                "Give a regular expression, such as one_shot."
+            ) from error
     return comm_kernels
 
 

@@ -573,6 +573,15 @@ INTERFERENCE: Table = {
     "verdict": Column(pl.String(), "`slower`, `faster`, `no difference`, or `too few` (`gapscope.causes.groups`)."),
 }
 
+WAITING: Table = {
+    "rank": Column(pl.Int64(), "Rank whose communication kernels waited."),
+    "for_rank": Column(pl.Int64(), "Rank whose kernel started last."),
+    "kernels": Column(pl.Int64(), "Kernels that waited for it."),
+    "waited_ns": Column(pl.Int64(), "How long past start-up, each moment once; no part of any one gap."),
+    "recorded_ns": Column(pl.Int64(), "How long operations of `rank` were recorded past start-up."),
+    "uncertainty_ns": Column(pl.Int64(), "Clock error of one wait; null: no bound is known."),
+}
+
 ALIGNMENT: Table = {
     "source": _SOURCE,
     "path": Column(pl.String(), "Path of that file."),

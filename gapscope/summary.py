@@ -64,6 +64,7 @@ def summarize(
         "edges": _edges(handoffs),
         "groups": summarize_groups(handoffs, COUNTED),
         "causes": summarize_causes(handoffs, tiles, tables["units"], tables["exposure"]),
+        "waiting": tables["waiting"].to_dicts(),
         "interference": summarize_interference(tables["interference"]),
         "messages": summarize_messages(handoffs, tables["messages"]),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
@@ -202,6 +203,7 @@ def _edges(handoffs: pl.DataFrame) -> list[dict[str, Any]]:
             (pl.col("order") == "cannot_tell").sum().alias("cannot_tell"),
             pl.col("transport").unique().sort().alias("transports"),
             pl.col("size_bytes")
+            .filter(COUNTED | ~COUNTED.any())
             .quantile(0.5, interpolation="linear")
             .round()
             .cast(pl.Int64, strict=False)

@@ -14,5 +14,6 @@ from gapscope.causes.messages import fragmented
 from gapscope.causes.names import CAUSES
 from gapscope.causes.tiles import Explained, explain
 from gapscope.causes.units import find_units
+from gapscope.causes.waiting import waiting
 
-__all__ = ["CAUSES", "Explained", "explain", "find_units", "fragmented", "interference", "unit_exposure"]
+__all__ = ["CAUSES", "Explained", "explain", "find_units", "fragmented", "interference", "unit_exposure", "waiting"]

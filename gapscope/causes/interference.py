@@ -25,6 +25,7 @@ import polars as pl
 
 from gapscope.causes.groups import compared
 from gapscope.causes.movements import NCCL, handoff_movements, peers, senders
+from gapscope.causes.overlaps import overlap
 from gapscope.causes.units import step_kernels
 from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
@@ -129,38 +130,12 @@ def _at_peers(graph: Graph, handoffs: pl.DataFrame, gpus: pl.DataFrame) -> pl.Da
     return pl.concat([nothing, found.select(pl.col(n).cast(t) for n, t in nothing.schema.items())])
 
 
-def overlap(gpu: Ints, start: Ints, end: Ints, beside: pl.DataFrame) -> Ints:
-    """Return for windows how much time others of the same GPU spend in them; what runs twice counts twice.
-
-    Up to any moment that is a sum over what began before it minus one over what ended before it; sums may wrap around,
-    their differences do not.
-
-    Args:
-        gpu: GPU of each window.
-        start: Start of each window.
-        end: End of each window.
-        beside: ``gpu, start_ns, end_ns`` of the others.
-    """
-    found = np.zeros(len(start), np.int64)
-    for (number,), others in beside.group_by("gpu"):
-        mine = np.flatnonzero(gpu == number)
-        begins, ends = np.sort(others["start_ns"].to_numpy()), np.sort(others["end_ns"].to_numpy())
-        begun, ended = (np.concatenate([[0], np.cumsum(v)]) for v in (begins, ends))
-
-        def up_to(at: Ints, b: Ints = begins, e: Ints = ends, bs: Ints = begun, es: Ints = ended) -> Ints:
-            i, j = np.searchsorted(b, at), np.searchsorted(e, at)
-            return (i * at - bs[i]) - (j * at - es[j])
-
-        found[mine] = up_to(end[mine]) - up_to(start[mine])
-    return found
-
-
 def _beside(rows: pl.DataFrame, kind: list[str], others: pl.DataFrame, *, holds_itself: bool) -> pl.DataFrame:
     """Add ``beside_ns`` and ``window_ns``: how much of the window after each start others ran in."""
     length = (pl.col("end_ns") - pl.col("start_ns")).median().floor().cast(pl.Int64)
     rows = rows.with_columns(window_ns=pl.max_horizontal(length.over(kind), 1))
     gpu, start, window, end = (rows[c].to_numpy() for c in ("gpu", "start_ns", "window_ns", "end_ns"))
-    found = overlap(gpu, start, start + window, others)
+    found = overlap(gpu, start, start + window, others.rename({"gpu": "group"}))
     if holds_itself:
         found = found - np.where(rows["is_among"].to_numpy(), np.minimum(end - start, window), 0)
     return rows.with_columns(beside_ns=pl.Series(found))

@@ -178,15 +178,17 @@ def _on_chain(holes: pl.DataFrame, explained: Explained) -> pl.DataFrame:
 
 
 def summarize_messages(handoffs: pl.DataFrame, messages: pl.DataFrame) -> list[dict[str, object]]:
-    """Return one entry per edge and transport with handoffs of many messages, over those that count.
+    """Return one entry per edge, transport and verdict with handoffs of many messages, over those that count.
+
+    What bound one handoff and what bound another are two populations: their sums would describe neither.
 
     Returns:
         ``src_rank, dst_rank, channel, direction, transport, handoffs``; sums over them of ``messages, size_bytes``
         (null: unknown of one), ``span_ns, moving_ns, holes``, the parts of holes and ``launch_span_ns`` (null: not
         recorded of one); ``launch_uncertainty_ns`` (the largest); ``hole_cause`` (of most time in holes that chains
-        pass) and ``hole_cause_ns``; ``verdicts`` (how many handoffs have each) and ``verdict`` of the sums.
+        pass) and ``hole_cause_ns``; ``verdict`` (of each of them).
     """
-    edge = ["src_rank", "dst_rank", "channel", "direction", "transport"]
+    edge = ["src_rank", "dst_rank", "channel", "direction", "transport", "verdict"]
     counted = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
     rows = messages.join(handoffs.filter(counted).select("handoff_id"), on="handoff_id", how="semi")
     whole = [
@@ -198,12 +200,8 @@ def summarize_messages(handoffs: pl.DataFrame, messages: pl.DataFrame) -> list[d
         *(pl.col(c).sum() for c in ("messages", "span_ns", "moving_ns", "holes", *_HOLE)),
         *whole,
         pl.when(bound.is_not_null().all()).then(bound.max()).alias("launch_uncertainty_ns"),
-        pl.col("verdict").value_counts(sort=True).alias("verdicts"),
     )
     causes = rows.drop_nulls("hole_cause").group_by(*edge, "hole_cause").agg(pl.col("hole_cause_ns").sum())
     causes = causes.sort("hole_cause_ns", "hole_cause", descending=[True, False]).unique(edge, keep="first")
-    joined = sums.with_columns(verdict=verdict()).join(causes, on=edge, how="left", nulls_equal=True)
-    return [
-        {**row, "verdicts": {v["verdict"]: v["count"] for v in row["verdicts"]}}
-        for row in joined.sort(edge, nulls_last=True).iter_rows(named=True)
-    ]
+    joined = sums.join(causes, on=edge, how="left", nulls_equal=True)
+    return joined.sort(edge, nulls_last=True).to_dicts()

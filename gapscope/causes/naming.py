@@ -73,8 +73,9 @@ def _cut(steps: pl.DataFrame) -> pl.DataFrame:
 def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     """Add what handoffs the operations of the steps belong to.
 
-    That is ``own_mark`` (this handoff's bracket that launched it), ``other_handoff`` (whose transfer it is) and
-    ``passes_own`` (seen from the consumer, the chain passes the handoff's own transfer before).
+    That is ``own_mark`` (this handoff's bracket that launched it), ``other_handoff`` (whose transfer it is),
+    ``stage_of`` (of which handoff it is the consuming stage) and ``passes_own`` (seen from the consumer, the chain
+    passes the handoff's own transfer before).
 
     Args:
         graph: The graph.
@@ -83,14 +84,19 @@ def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     ops = graph.context.brackets_of(steps["item"])
     if not ops.height:
         nothing = pl.lit(None, dtype=pl.String)
-        return steps.with_columns(own_mark=nothing, other_handoff=nothing, passes_own=pl.lit(value=False))
+        return steps.with_columns(
+            own_mark=nothing, other_handoff=nothing, stage_of=nothing, passes_own=pl.lit(value=False)
+        )
     moves = pl.col("own_mark").is_in(["submit", "receive"])
+    stages = ops.filter((pl.col("mark") == "consume") & pl.col("group").is_null()).with_columns(stage_of=handoff_name())
+    stages = stages.unique("item", keep="first", maintain_order=True).select(pl.col("item").cast(pl.Int64), "stage_of")
     named = ops.with_columns(handoff=handoff_name()).select("item", "mark", "handoff", "src", "dst")
     own = named.select("item", key_text="handoff", own_mark="mark").unique(["item", "key_text"], keep="first")
     other = named.filter(pl.col("mark").is_in(["submit", "receive"])).unique("item", keep="first", maintain_order=True)
     steps = steps.with_columns(pl.col("item").cast(pl.Int64)).join(
         own.with_columns(pl.col("item").cast(pl.Int64)), on=["item", "key_text"], how="left", maintain_order="left"
     )
+    steps = steps.join(stages, on="item", how="left", maintain_order="left")
     return steps.join(
         other.select(pl.col("item").cast(pl.Int64), other_handoff="handoff"),
         on="item",

@@ -7,9 +7,11 @@ that made no call meanwhile; of these, the one whose next call came first, and c
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
-from gapscope.causes.cutting import cut_by_spans, on_lanes
+from gapscope.causes.cutting import LANE, cut_by_spans, on_lanes
+from gapscope.causes.overlaps import overlap
 from gapscope.graph import Graph
 from gapscope.graph.edges import LEVEL
 
@@ -29,6 +31,42 @@ def with_overhead(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         a number of `gapscope.graph.edges.EVIDENCE`).
     """
     return cut_by_spans(steps, on_lanes(_activity(graph)))
+
+
+def beside_profiler(graph: Graph, steps: pl.DataFrame) -> pl.Series:
+    """Return how much of each step of a host thread the profiler spent on other threads of its process, in ns.
+
+    It may have held the thread up, by a lock or a core: no record says so, and it is no cause.
+
+    Args:
+        graph: The graph.
+        steps: Steps with `gapscope.causes.cutting.LANE` and ``overhead``.
+    """
+    trace, alignment = graph.context.trace, graph.context.alignment
+    rows = (
+        trace.scan("ranges")
+        .filter((pl.col("kind") == "overhead") & (pl.col("end_ns") > pl.col("start_ns")))
+        .select(*_PROCESS, "start_ns", "end_ns")
+        .collect()
+    )
+    nothing = pl.zeros(steps.height, pl.Int64, eager=True)
+    if not rows.height or not steps.height:
+        return nothing
+    rows = alignment.domains.with_domain(rows, None, "", "clock").sort(*_PROCESS, "start_ns")
+    shift = alignment.offsets(rows["clock"], rows["start_ns"])
+    rows = rows.with_columns(pl.col("start_ns") + shift, pl.col("end_ns") + shift).drop_nulls("start_ns")
+    reached = pl.col("end_ns").cum_max().shift().over(_PROCESS)
+    rows = rows.with_columns(start_ns=pl.max_horizontal("start_ns", pl.min_horizontal(reached, "end_ns")))
+    processes = rows.select(_PROCESS).unique(maintain_order=True).with_row_index("group")
+    rows = rows.join(processes, on=_PROCESS)
+    place = steps.select(pl.col(lane).alias(lane.removeprefix("item_")) for lane in LANE).join(
+        processes, on=_PROCESS, how="left", maintain_order="left"
+    )
+    asked = (place["group"].is_not_null() & place["thread"].is_not_null() & steps["overhead"].is_null()).to_numpy()
+    found = np.zeros(steps.height, np.int64)
+    start, end = (steps[c].to_numpy()[asked] for c in ("start_ns", "end_ns"))
+    found[asked] = overlap(place["group"].fill_null(0).to_numpy()[asked].astype(np.int64), start, end, rows)
+    return pl.Series(found)
 
 
 def _activity(graph: Graph) -> pl.DataFrame:

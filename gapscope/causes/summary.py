@@ -30,13 +30,14 @@ def summarize_causes(
 
     Returns:
         ``units``: what exposure is over (see `_counted_units`). ``edges``: per edge ``handoffs``, ``gap_ns`` (their
-        sum), ``uncertain_ns`` (of that, what lies before a choice that the clocks cannot tell from its runner-up) and
-        ``causes``, those with the most exposure first, else the longest: ``cause, rank``, ``exposure_ns`` (sum
-        over counted units; null: there are none), ``handoff_ns`` (sum over handoffs), ``wall_ns`` (union over time),
+        sum), ``consumer_bound`` (of how many no change on the source side could have started the consumer sooner),
+        ``uncertain_ns`` (of that, what lies before a choice that the clocks cannot tell from its runner-up) and
+        ``causes``, those with the most exposure first, else the longest: ``cause, rank``, ``exposure_ns`` (sum over
+        counted units; null: there are none), ``handoff_ns`` (sum over handoffs), ``wall_ns`` (union over time),
         ``handoffs`` (in how many), ``dominant`` (of how many it is the longest), ``removable_p50_ns`` (median over
         those). ``total``: the three totals per ``cause, rank`` over all edges. ``outside``: ``part, rank,
-        exposure_ns`` of what the units pass outside all gaps. ``evidence``: share of handoff time per level. ``worst``:
-        the handoffs with the longest gaps.
+        exposure_ns`` of what the units pass outside all gaps. ``evidence``: share of handoff time per level.
+        ``worst``: the handoffs with the longest gaps.
     """
     about_units, of_units = _counted_units(units, exposure)
     in_gaps = of_units.filter(pl.col("part") == "gap")
@@ -50,6 +51,7 @@ def summarize_causes(
                 **dict(zip(EDGE, key, strict=True)),
                 "handoffs": rows.height,
                 "gap_ns": rows["gap_ns"].sum(),
+                "consumer_bound": rows["consumer_bound"].sum(),
                 "uncertain_ns": _uncertain_ns(mine),
                 "causes": _causes(rows, mine, _of_edge(in_gaps, key) if about_units["n"] else None),
             }
@@ -99,7 +101,8 @@ def _counted_units(units: pl.DataFrame, exposure: pl.DataFrame) -> tuple[dict[st
 
     Returns:
         ``unit`` (``request`` if any has marks, else ``step``; null: neither has), ``total``, ``start_up``, ``n``
-        (counted: past start-up, with both ends), ``time_ns`` (the sum of their times).
+        (counted: past start-up, with both ends), ``time_ns`` (the sum of their times), ``wall_ns``
+        (their union: less where one begins before the one before has ended on every rank).
     """
     kinds = units["unit"].unique().to_list()
     unit = "request" if "request" in kinds else "step" if "step" in kinds else None
@@ -112,6 +115,7 @@ def _counted_units(units: pl.DataFrame, exposure: pl.DataFrame) -> tuple[dict[st
         "start_up": mine.filter(~pl.col("steady")).height,
         "n": counted.height,
         "time_ns": counted.select(length.sum()).item(),
+        "wall_ns": counted.select(_union()).item(),
     }
     key = ["unit", "id", "job"]
     return about, exposure.join(counted.select(key), on=key, how="semi", nulls_equal=True)

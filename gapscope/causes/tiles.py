@@ -10,10 +10,13 @@ from gapscope.causes.facts import handoff_facts, item_facts
 from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
 from gapscope.causes.naming import named
+from gapscope.causes.overhead import beside_profiler
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL
 from gapscope.graph.kernels import HOST_GAP, LEAD
 from gapscope.schema import HANDOFFS, TILES, dtypes
+
+_NO_RECORD = "uninstrumented host time"
 
 PASSED: dict[str, pl.DataType | type[pl.DataType]] = {
     "handoff_id": pl.String,
@@ -71,6 +74,13 @@ def _rate() -> pl.Expr:
     )
 
 
+def _profiler() -> pl.Expr:
+    """Return in words that the profiler worked on another thread for most of a stretch of host time."""
+    words = pl.format("; the profiler worked on another thread for {} µs of it", pl.col("profiler_ns") // 1_000)
+    most = 2 * pl.col("profiler_ns") > pl.col("end_ns") - pl.col("start_ns")
+    return pl.when(most).then(words).otherwise(pl.lit(""))
+
+
 def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     """Return table ``tiles``."""
     levels = dict(enumerate(EVIDENCE))
@@ -96,6 +106,7 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("start_wait"))
         .otherwise(pl.lit("submission"))
     )
+    steps = steps.with_columns(profiler_ns=beside_profiler(graph, steps))
     steps = steps.with_columns(runner_item=(pl.col("runner_up") // 2).cast(pl.Int64))
     names = item_facts(graph, steps["runner_item"]).select(runner_item="item", runner_name="label")
     steps = steps.join(names, on="runner_item", how="left", maintain_order="left")
@@ -115,8 +126,13 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
             pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
             pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
+            pl.when((cause == "slot_wait") & pl.col("stage_of").is_not_null()).then(
+                pl.format("consuming handoff {}", "stage_of")
+            ),
             _rate(),
-            pl.when(pl.col("what") == HOST_GAP).then(pl.format("host time before {}", "name")),
-            pl.when(pl.col("what") == LEAD).then(pl.format("host time after {} began", "name")),
+            pl.when(pl.col("what") == HOST_GAP).then(
+                pl.format("uninstrumented host time before {}{}", "name", _profiler())
+            ),
+            pl.when(pl.col("what") == LEAD).then(pl.format("uninstrumented host time after {} began", "name")),
         ),
     ).select(pl.col(n).cast(t) for n, t in dtypes(TILES).items())

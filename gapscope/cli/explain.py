@@ -39,13 +39,18 @@ def explain_command(  # noqa: PLR0917 - typer hands options over by position
     handoff: Annotated[
         str | None,
         typer.Option(
-            "--handoff", metavar="KEY", help="The handoff, as 0-1:57 (ranks and seq) or its id; else the longest gap."
+            "--handoff",
+            metavar="KEY",
+            help="The handoff, as 0-1:57 (ranks and seq) or its id; else the longest gap past start-up.",
         ),
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Use the recording shipped with gapscope.")] = False,
     fmt: Annotated[
         Format, typer.Option("--format", help="text: the chain; json: handoff and tiles; csv: one line per tile.")
     ] = Format.text,
+    every: Annotated[
+        bool, typer.Option("--all", help="One line per tile, not per stretch of one cause on one thread or stream.")
+    ] = False,
     unmarked: Unmarked = False,
     comm_kernel: CommKernel = None,
     offset: Offset = None,
@@ -82,7 +87,7 @@ def explain_command(  # noqa: PLR0917 - typer hands options over by position
     elif fmt is Format.csv:
         typer.echo(tiles.write_csv(), nl=False)
     else:
-        print_report(render_chain(row, tiles.to_dicts()))
+        print_report(render_chain(row, tiles.to_dicts(), every=every))
     warn_of_unreadable(analysis.findings, strict)
 
 

@@ -36,9 +36,30 @@ def notes_on(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
     return [*_missing(frame, trace), *_clocks(frame), *_repeated(frame), *_opaque(frame)]
 
 
+_LIKELY = r"(?i)(one|two)_?shot|cross_device|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|multimem|symm_?mem"
+
+
 def note_on_no_marks(trace: Trace) -> Finding:
-    """Return what to do where no handoff mark was found."""
+    """Return what to do where no handoff was found."""
     units = trace.marks.height
+    name = pl.col("name").cast(pl.String)
+    likely = (
+        trace.scan("ops")
+        .filter((pl.col("kind") == "kernel") & pl.col("rank").is_not_null())
+        .filter(name.str.contains(_LIKELY) & ~name.str.contains("(?i)nccl|rccl"))
+        .group_by(name=name.str.extract(r"([A-Za-z_0-9]*(?:" + _LIKELY.removeprefix("(?i)") + r")\w*)", 1), rank="rank")
+        .len()
+        .group_by("name")
+        .len()
+        .filter((pl.col("len") > 1) & pl.col("name").is_not_null())
+        .sort("name")
+        .collect()["name"]
+    )
+    kernels = (
+        f" Kernels of several ranks look like collectives; if they are, --comm-kernel {likely[0]} finds them."
+        if len(likely)
+        else ""
+    )
     return Finding(
         "no_handoff_marks",
         "warning",
@@ -46,7 +67,8 @@ def note_on_no_marks(trace: Trace) -> Finding:
         + (f" (only {plural(units, 'step or request mark')})" if units else "")
         + ", and no communication that could be paired between recorded ranks.",
         "Put ranges such as `gapscope::submit src=0 dst=1 seq=7` around the code that enqueues a handoff (NVTX or "
-        "torch.profiler.record_function): produce and submit on the source, receive and consume on the destination.",
+        "torch.profiler.record_function): produce and submit on the source, receive and consume on the destination."
+        + kernels,
     )
 
 

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gapscope.causes.names import CAUSES
+from gapscope.graph.edges import EVIDENCE
 from gapscope.reports.tables import in_words, plain_table
 from gapscope.reports.units import duration
 
 _EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")
 
 
-def render_chain(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]]) -> RenderableType:
+def render_chain(
+    handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]], *, every: bool = False
+) -> RenderableType:
     """Return the chain of one handoff, for a rich console.
 
     Args:
         handoff: Row of table ``handoffs``.
         tiles: Its rows of table ``tiles``, from the consumer back.
+        every: One line per tile; else neighbors of one cause on one lane share a line.
     """
     parts: list[RenderableType] = [_headline(handoff), Text(""), _events(handoff)]
     if tiles:
-        parts += [Text(""), _tiles(handoff, tiles), Text(""), *_sums(handoff, tiles)]
+        parts += [Text(""), _tiles(handoff, tiles, every=every), Text(""), *_sums(handoff, tiles)]
     else:
         parts += [Text(""), Text(_why_not(handoff))]
     return Group(*parts)
@@ -55,23 +60,38 @@ def _events(handoff: Mapping[str, Any]) -> RenderableType:
     return table
 
 
-def _tiles(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Return one line per tile, from the consumer back."""
+def _tiles(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]], *, every: bool) -> RenderableType:
+    """Return one line per tile, or per stretch of one cause on one lane, from the consumer back."""
     zero = handoff["producer_finish_ns"]
     table = plain_table(">from, µs", ">to, µs", ">length", "held by", "where", "what", "known by")
-    for tile in tiles:
-        rank = "" if tile["rank"] is None else f"rank {tile['rank']} "
-        evidence = tile["evidence"] + (f"; or {tile['runner_up']}" if tile["runner_up"] else "")
+    for stretch in [[tile] for tile in tiles] if every else _stretches(tiles):
+        first, longest = stretch[-1], max(stretch, key=lambda tile: tile["duration_ns"])
+        rank = "" if first["rank"] is None else f"rank {first['rank']} "
+        more = f", {len(stretch) - 1} more" if len(stretch) > 1 else ""
+        evidence = max((tile["evidence"] for tile in stretch), key=EVIDENCE.index)
+        others = dict.fromkeys(_short(tile["runner_up"]) for tile in stretch if tile["runner_up"])
         table.add_row(
-            f"{(tile['start_ns'] - zero) / 1000:,.1f}",
-            f"{(tile['end_ns'] - zero) / 1000:,.1f}",
-            duration(tile["duration_ns"]),
-            tile["cause"],
-            f"{rank}{tile['lane'] or ''}",
-            in_words(tile["op"], tile["detail"]),
-            evidence,
+            f"{(first['start_ns'] - zero) / 1000:,.1f}",
+            f"{(stretch[0]['end_ns'] - zero) / 1000:,.1f}",
+            duration(sum(tile["duration_ns"] for tile in stretch)),
+            first["cause"],
+            f"{rank}{first['lane'] or ''}",
+            in_words(longest["op"], longest["detail"]) + more,
+            "; or ".join([evidence, *others]),
         )
     return table
+
+
+def _stretches(tiles: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return neighbors of one cause on one lane together."""
+    return [list(run) for _, run in groupby(tiles, key=lambda t: (t["cause"], t["rank"], t["lane"]))]
+
+
+def _short(label: str) -> str:
+    """Return what could have held as well, a kernel without its arguments."""
+    head, bracket, lane = label.rpartition(" (")
+    rank, number, name = head.split(" ", 2) if head.startswith("rank ") else ("", "", head)
+    return f"{rank} {number} {in_words(name, None)}{bracket}{lane}".strip()
 
 
 def _sums(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
@@ -85,6 +105,8 @@ def _sums(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]]) -> lis
     lines: list[RenderableType] = [table, Text("")]
     sooner, then = duration(handoff["removable_ns"]), handoff["next_cause"]
     text = f"Without {handoff['dominant_cause']} the consumer would have started {sooner} sooner"
+    if handoff["dominant_cause"] == "unexplained":
+        text, then = "Most of it is unexplained: nothing can be said about what would bring it down", None
     lines.append(Text(text + (f"; then {then} holds it." if then else ".")))
     if handoff["consumer_bound"]:
         slack = ""

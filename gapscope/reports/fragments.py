@@ -29,7 +29,8 @@ def render_fragments(edges: Sequence[Mapping[str, Any]]) -> list[RenderableType]
     table = plain_table(
         "many messages",
         "transport",
-        ">per handoff",
+        ">handoffs",
+        ">messages",
         ">each",
         ">moving",
         ">between",
@@ -45,6 +46,7 @@ def render_fragments(edges: Sequence[Mapping[str, Any]]) -> list[RenderableType]
         table.add_row(
             name,
             edge["transport"],
+            f"{n:,}",
             f"{edge['messages'] / n:,.0f}",
             size(each),
             percent(edge["moving_ns"] / span),
@@ -53,7 +55,7 @@ def render_fragments(edges: Sequence[Mapping[str, Any]]) -> list[RenderableType]
             _rate(total, span),
             Text(edge["verdict"], style="bold"),
         )
-        words.append(Text(f"{name}: {_between(edge)}.", style="dim"))
+        words.append(Text(f"{name}, {edge['verdict']}: {_between(edge)}.", style="dim"))
     return [table, *words]
 
 

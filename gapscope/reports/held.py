@@ -29,6 +29,10 @@ def render_causes(causes: Mapping[str, Any], most: int) -> list[RenderableType]:
     for edge in causes["edges"][:most]:
         rows = [row for row in edge["causes"] if _share(row, edge, causes["units"]) >= _LEAST_SHARE]
         parts += [Text(""), _edge(edge, rows, causes["units"])]
+        if edge["consumer_bound"]:
+            n = f"{edge['consumer_bound']:,} of {edge['handoffs']:,}"
+            words = "the data waited for the consumer; no change at the source could have started it sooner."
+            parts.append(Text(f"Consumer bound in {n}: {words}", style="dim"))
         shown |= dict.fromkeys(row["cause"] for row in rows)
     if shown:
         meaning = Table.grid(padding=(0, 2, 0, 0))
@@ -48,7 +52,7 @@ def _edge(edge: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], units: Map
     """Return what held the handoffs of one edge: of the time of the units, if there are any, and of the gaps."""
     of_units = [f">of {units['unit']} time"] if units["n"] else []
     name = f"held by {edge_name(edge)}"
-    table = plain_table(name, *of_units, ">share of gap", ">per handoff", ">longest in", ">without it")
+    table = plain_table(name, *of_units, ">share of gap", ">per handoff", ">longest in", ">without it there")
     table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(

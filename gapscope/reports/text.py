@@ -20,6 +20,7 @@ from gapscope.reports.fragments import render_fragments
 from gapscope.reports.held import render_causes, render_worst
 from gapscope.reports.tables import edge_name, plain_table
 from gapscope.reports.units import duration, signed, size
+from gapscope.reports.waits import render_waiting
 
 _MOST_PHASE_TABLES = 8
 _MOST_CLOCKS = 16
@@ -51,6 +52,8 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
             parts += [Text(""), _phases(edge)]
         if summary["groups"]:
             parts += [Text(""), render_groups(summary["groups"])]
+        waits = render_waiting(summary["waiting"])
+        parts += [Text(""), *waits] if waits else []
         parts += [_left_out(summary)]
         parts += render_causes(summary["causes"], _MOST_PHASE_TABLES)
         if summary["causes"]["edges"]:
@@ -95,7 +98,7 @@ def _headline(summary: dict[str, Any]) -> Text:
     others = [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items() if k != "complete"]
     states = ", ".join([f"{n['status'].get('complete', 0):,} complete", *others])
     text.append(f" ({states if others else 'all complete'})", style="not bold")
-    without = {"metadata": "their recorded peers", "order": "their order"}
+    without = {"metadata": "recorded peers or groups", "order": "their order"}
     by = [f"{n['origin'][o]:,} by {words}" for o, words in without.items() if o in n["origin"]]
     if by:
         text.append(f", found without marks: {', '.join(by)}", style="not bold")

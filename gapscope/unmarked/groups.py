@@ -21,11 +21,13 @@ def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.Data
 
     Returns:
         The ends of collectives of all with all, those of messages from or to a root, and ``op, rank, by, n``: how many
-        kernels have no known peers.
+        kernels have no known peers; 0 with a pattern as ``op``: no kernel has such a name.
     """
     members = collective_ends(trace, declared)
     members = members.unique(["source", "process", "correlation"], keep="first", maintain_order=True)
     alone = members.filter(pl.col("instance").is_null()).group_by("op", "by", rank="who").agg(n=pl.len())
+    unmet = [pattern for pattern in declared if pattern not in members["group"]]
+    alone = pl.concat([alone, pl.DataFrame([{"op": p, "by": DECLARED, "n": 0} for p in unmet], schema=alone.schema)])
     members = members.filter(pl.col("instance").is_not_null()).rename(
         {"start_ns": "op_start", "end_ns": "op_end", "who": "rank"}
     )

@@ -81,7 +81,16 @@ def _unpaired(sides: pl.DataFrame) -> list[Finding]:
 
 
 def _alone(alone: pl.DataFrame) -> list[Finding]:
-    return [
+    unmet = [
+        Finding(
+            "no_such_kernel",
+            "warning",
+            f"--comm-kernel {row['op']}: no kernel of a rank has such a name.",
+            "Patterns are searched for anywhere in the name, and upper and lower case differ; (?i) makes them alike.",
+        )
+        for row in alone.filter(pl.col("n") == 0).iter_rows(named=True)
+    ]
+    return unmet + [
         Finding(
             "unpaired_collectives",
             "warning",
@@ -91,7 +100,7 @@ def _alone(alone: pl.DataFrame) -> list[Finding]:
             rank=row["rank"],
             count=row["n"],
         )
-        for row in alone.iter_rows(named=True)
+        for row in alone.filter(pl.col("n") > 0).iter_rows(named=True)
     ]
 
 

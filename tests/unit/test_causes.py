@@ -187,7 +187,7 @@ def test_a_plain_handoff_tile_by_tile():
     assert [r["evidence"] for r in rows] == [
         "structural", "structural", "recorded", "recorded", "recorded", "declared", "recorded", "recorded",
     ]  # fmt: skip
-    assert rows[0]["detail"] == "host time before memcpy"
+    assert rows[0]["detail"] == "uninstrumented host time before memcpy"
 
 
 def test_late_submission():
