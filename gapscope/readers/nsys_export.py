@@ -21,7 +21,7 @@ from gapscope.readers.base import Progress
 ENV = "GAPSCOPE_NSYS"
 KEPT_TABLES = (
     "CUPTI_ACTIVITY_KIND_.*,NVTX_EVENTS,StringIds,ThreadNames,PROCESSES,META_DATA_.*,EXPORT_META_DATA,"
-    "TARGET_INFO_S.*,DIAGNOSTIC_EVENT,PROFILER_OVERHEAD,ENUM_CUPTI_.*,ENUM_DIAGNOSTIC_.*"
+    "TARGET_INFO_S.*,TARGET_INFO_CUDA_.*,DIAGNOSTIC_EVENT,PROFILER_OVERHEAD,ENUM_CUPTI_.*,ENUM_DIAGNOSTIC_.*"
 )
 """Value for ``nsys export --tables``: patterns that match whole names of the tables that the readers use."""
 

@@ -129,7 +129,7 @@ def test_requests_come_first_and_reach_from_their_begin_to_their_end():
     # b2: from 2405 back over the end of step 2 at 2400 to 1950; rank 0 did nothing before its calls at 2006.
     assert held(found, "b2", "request") == {**GAP, ("host", 1): 5, ("compute", 1): 40, ("host", 0): 250}
     units = found.summary["causes"]["units"]
-    assert units == {"unit": "request", "total": 2, "start_up": 1, "n": 1, "time_ns": 455 * US}
+    assert units == {"unit": "request", "total": 2, "start_up": 1, "n": 1, "time_ns": 455 * US, "wall_ns": 455 * US}
     exposed = [r["exposure_ns"] for r in found.summary["causes"]["total"]]
     assert sum(exposed) == sum(GAP.values()) * US
 
@@ -137,7 +137,14 @@ def test_requests_come_first_and_reach_from_their_begin_to_their_end():
 def test_the_three_totals_stand_side_by_side():
     found = analyzed(run_of((0, 0, 340), (1, 0, 80)))
     causes = found.summary["causes"]
-    assert causes["units"] == {"unit": "step", "total": 3, "start_up": 1, "n": 2, "time_ns": 800 * US}
+    assert causes["units"] == {
+        "unit": "step",
+        "total": 3,
+        "start_up": 1,
+        "n": 2,
+        "time_ns": 800 * US,
+        "wall_ns": 800 * US,
+    }
     first = {"cause": "late_submission", "rank": 0, "exposure_ns": 200 * US, "handoff_ns": 200 * US,
              "wall_ns": 200 * US, "handoffs": 2}  # fmt: skip
     assert causes["total"][0] == first
@@ -152,7 +159,7 @@ def test_without_marks_of_units_there_is_no_exposure():
     found = gapscope.analyze(trace(*run_of().recordings()))
     assert (found.units.height, found.exposure.height) == (0, 0)
     causes = found.summary["causes"]
-    assert causes["units"] == {"unit": None, "total": 0, "start_up": 0, "n": 0, "time_ns": 0}
+    assert causes["units"] == {"unit": None, "total": 0, "start_up": 0, "n": 0, "time_ns": 0, "wall_ns": 0}
     assert {row["exposure_ns"] for row in causes["total"]} == {None}
     assert "No step or request is marked" in found._repr_html_()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import threading
 from dataclasses import replace
@@ -337,3 +338,10 @@ def test_the_newest_of_the_usual_folders(tmp_path, monkeypatch):
 
 def test_no_nsys_anywhere():
     assert find_nsys(None) is None
+
+
+def test_every_table_that_is_read_is_asked_for():
+    """Else a report would tell less than its own export."""
+    patterns = [re.compile(pattern) for pattern in KEPT_TABLES.split(",")]
+    missing = [table for table in MARKER_TABLES if not any(p.fullmatch(table) for p in patterns)]
+    assert missing == []
