@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-_INSTANCE = ["group", "channel", "seq"]
+_INSTANCE = ["job", "group", "channel", "seq"]
 _LEAST_TIMES = 10
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "max": 1.0}
 
@@ -25,10 +25,10 @@ def summarize_groups(handoffs: pl.DataFrame, counted: pl.Expr) -> list[dict[str,
         counted: Which of them count.
 
     Returns:
-        ``group``, ``channel``, ``collectives`` (how many), ``last``: per rank ``rank``, ``times`` (how often it
-        arrived last), ``agreed`` (of these, how often it also took the shortest); ``wait`` (of the others) and
-        ``transfer``: ``by`` (``arrival`` or ``length``), ``n``, ``p50_ns``, ``p90_ns``, ``max_ns``;
-        ``uncertainty_ns`` (of the first form).
+        ``job``, ``group``, ``channel``, ``collectives`` (how many), ``last``: per rank ``rank``, ``times`` (how often
+        it arrived last), ``agreed`` (of these, how often it also took the shortest); ``wait`` (of the others) and
+        ``transfer``: ``by`` (``arrival`` or ``length``), ``n``, ``p50_ns``, ``p90_ns``, ``max_ns``; ``uncertainty_ns``
+        (of the first form).
     """
     rows = handoffs.filter((pl.col("kind") == "collective") & pl.col("src_rank").is_not_null() & counted)
     if not rows.height:
@@ -40,7 +40,7 @@ def summarize_groups(handoffs: pl.DataFrame, counted: pl.Expr) -> list[dict[str,
         wait_by_length=pl.col("available_ns") - pl.col("arrival_ns") - pl.col("transfer_ns"),
     )
     entries = []
-    for (group, channel), part in rows.group_by("group", "channel", maintain_order=True):
+    for (job, group, channel), part in rows.group_by("job", "group", "channel", maintain_order=True):
         bound: Any = (
             part["movement_uncertainty_ns"].max() if part["movement_uncertainty_ns"].null_count() == 0 else None
         )
@@ -51,6 +51,7 @@ def summarize_groups(handoffs: pl.DataFrame, counted: pl.Expr) -> list[dict[str,
         )
         entries.append(
             {
+                "job": job,
                 "group": group,
                 "channel": channel,
                 "collectives": once.height,

@@ -75,7 +75,7 @@ def fragmented(graph: Graph, explained: Explained) -> pl.DataFrame:
     sizes = pl.col("size_bytes").filter("is_message")
     table = moves.group_by("handoff_id", maintain_order=True).agg(
         messages=pl.col("is_message").sum(),
-        moved_bytes=pl.when(sizes.is_not_null().all()).then(sizes.sum()),
+        moved_bytes=pl.when(sizes.is_not_null().all()).then(sizes.cast(pl.Int128).sum().cast(pl.Int64, strict=False)),
         size=pl.col("size").first(),
         first_ns=pl.col("start_ns").min(),
         last_ns=pl.col("end_ns").max(),
@@ -192,7 +192,10 @@ def summarize_messages(handoffs: pl.DataFrame, messages: pl.DataFrame) -> list[d
     counted = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
     rows = messages.join(handoffs.filter(counted).select("handoff_id"), on="handoff_id", how="semi")
     whole = [
-        pl.when(pl.col(c).is_not_null().all()).then(pl.col(c).sum()).alias(c) for c in ("size_bytes", "launch_span_ns")
+        pl.when(pl.col(c).is_not_null().all())
+        .then(pl.col(c).cast(pl.Int128).sum().cast(pl.Int64, strict=False))
+        .alias(c)
+        for c in ("size_bytes", "launch_span_ns")
     ]
     bound = pl.col("launch_uncertainty_ns")
     sums = rows.group_by(edge).agg(

@@ -62,7 +62,7 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
     found = []
     for _, here in owners.group_by("gpu", maintain_order=True):
         streams = items.streams.table.join(
-            here.with_row_index("owner"), on=["source", "process", "device"], maintain_order="left"
+            here.with_row_index("owner"), on=["source", "process", "device"], nulls_equal=True, maintain_order="left"
         )
         parts = [
             np.arange(first, until, dtype=np.int32)[items.ops[first:until].select(is_work).to_series().to_numpy()]

@@ -203,7 +203,7 @@ def _waiting(handoffs: pl.DataFrame) -> pl.DataFrame:
     got = pairs.select("job", "step", rank="dst_rank", sent=pl.lit(None, dtype=pl.Int64), got="consumer_start_ns")
     ends = pl.concat([sent, got]).group_by("job", "step", "rank").agg(pl.col("sent", "got").min())
     waits = pl.col("got").is_not_null() & (pl.col("sent").is_null() | (pl.col("got") < pl.col("sent")))
-    return ends.select(pl.col(n).cast(t) for n, t in schema.items() if n != "waits").with_columns(
+    return ends.select(pl.col(n).cast(t, strict=False) for n, t in schema.items() if n != "waits").with_columns(
         waits=ends.select(waits).to_series()
     )
 

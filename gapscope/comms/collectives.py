@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from gapscope.comms.nccl_ranges import launching, nccl_ranges, operations
-from gapscope.comms.ordinals import paired, with_step
+from gapscope.comms.ordinals import of_job, paired, with_job, with_step
 from gapscope.trace import Trace
 
 FULL = ("allreduce", "allgather", "reducescatter", "barrier")
@@ -49,32 +49,38 @@ _END = {
     "host_ns": pl.Int64,
     "host_end": pl.Int64,
     "by": pl.String,
+    "group_ranks": pl.String,
+    "group_size": pl.Int64,
+    "job": pl.String,
 }
 
 
-def collective_ends(trace: Trace, declared: Sequence[str] = ()) -> pl.DataFrame:
+def collective_ends(trace: Trace, declared: Sequence[str] = (), *, only_declared: bool = False) -> pl.DataFrame:
     """Return one row per kernel of a collective.
 
     Args:
         trace: The recordings.
         declared: Patterns of the names of kernels that are collectives of all ranks that run them.
+        only_declared: Leave out what the recordings themselves say to be collectives.
 
     Returns:
         ``instance`` (a text that the kernels of one operation share; null: its peers are not known), ``op`` (text),
         ``source``, ``process``, ``thread`` (of the launch), ``correlation``, ``who`` (rank), ``device``, ``stream``,
         ``start_ns``, ``end_ns`` (on the file's clock), ``is_root``, ``size_bytes``, ``group``, ``seq``, ``step``,
-        ``host_ns``, ``host_end`` (the record of the host that asked for it) and ``by``: ``metadata``, ``order`` or
-        ``declared``.
+        ``host_ns``, ``host_end`` (the record of the host that asked for it), ``by`` (``metadata``, ``order`` or
+        ``declared``), ``group_ranks``, ``group_size`` (as recorded) and ``job``.
     """
-    rows = pl.concat([_of_torch(trace), _of_nsys(trace), _of_names(trace, declared)])
+    told = [] if only_declared else [_of_torch(trace), _of_nsys(trace)]
+    rows = pl.concat([*told, _of_names(trace, declared)])
     if not rows.height:
         return pl.DataFrame(schema=_END)
     named = pl.format("{} {}", "op", "size_bytes")
     rows = rows.with_row_index("end").with_columns(
         what=pl.when(pl.col("by") == "metadata").then(pl.coalesce(named, "op")).otherwise(pl.coalesce("name", "op")),
-        order="host_ns",
     )
-    rows = with_step(trace, rows)
+    rows = with_step(trace, with_job(trace, rows)).sort("host_ns", "start_ns", "end")
+    # All operations of a replayed graph have one call: their own order decides among them.
+    rows = rows.with_columns(order=pl.int_range(pl.len()), channel=of_job(pl.col("channel")))
     found = paired(rows.filter(pl.col("channel").is_not_null())).select("end", "instance")
     rows = rows.join(found, on="end", how="left").sort("end")
     instance = pl.format("{} in {}", "op", "instance")
@@ -89,27 +95,35 @@ def collective_members(trace: Trace) -> pl.DataFrame:
     return ends.filter(pl.col("instance").is_not_null() & (pl.col("by") == "metadata"))
 
 
-_ROW = [n for n in _END if n not in ("instance", "step")]
+_ROW = [n for n in _END if n not in ("instance", "step", "job")]
 
 
-def _with_kernels(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``device, start_ns, end_ns, name`` of the operation and ``thread, call_ns, call_end`` of its launch."""
+def _with_kernels(trace: Trace, rows: pl.DataFrame, names: str) -> pl.DataFrame:
+    """Add ``device, stream, start_ns, end_ns, name`` of kernels and ``thread, call_ns, call_end`` of their launch.
+
+    Args:
+        trace: The recordings.
+        rows: ``source, process, correlation``, and ``start_ns`` if the kernel's own is known: a replayed graph has many
+            operations of one correlation id.
+        names: Pattern of the names of the kernels.
+    """
+    key = [*_CORRELATION, *(["start_ns"] if "start_ns" in rows.columns else [])]
     ops_there = (
         trace.scan("ops")
-        .filter(pl.col("start_ns").is_not_null())
+        .filter(pl.col("start_ns").is_not_null() & pl.col("name").cast(pl.String).str.contains(names))
         .select(*_CORRELATION, "device", "stream", "start_ns", "end_ns", name=pl.col("name").cast(pl.String))
-        .join(rows.lazy().select(_CORRELATION), on=_CORRELATION, how="semi")
-        .unique(_CORRELATION)
+        .join(rows.lazy().select(key), on=key, how="semi")
+        .unique(key, keep="none")
         .collect()
     )
     calls = (
         trace.scan("calls")
         .select(*_CORRELATION, "thread", call_ns="start_ns", call_end="end_ns")
         .join(rows.lazy().select(_CORRELATION), on=_CORRELATION, how="semi")
-        .unique(_CORRELATION)
+        .unique(_CORRELATION, keep="first")
         .collect()
     )
-    return rows.join(ops_there, on=_CORRELATION).join(calls, on=_CORRELATION)
+    return rows.join(ops_there, on=key).join(calls, on=_CORRELATION, how="left")
 
 
 def _of_torch(trace: Trace) -> pl.DataFrame:
@@ -118,7 +132,7 @@ def _of_torch(trace: Trace) -> pl.DataFrame:
         trace.scan("comms")
         .filter(pl.col("correlation").is_not_null() & pl.col("rank").is_not_null())
         .filter(~pl.col("op").cast(pl.String).is_in(_NOT_P2P))
-        .drop("thread", "start_ns", "end_ns", "root")
+        .drop("thread", "end_ns", "root")
         .collect()
     )
     if not kernels.height:
@@ -130,17 +144,17 @@ def _of_torch(trace: Trace) -> pl.DataFrame:
         .unique(["source", "process", "external_id"], keep="none")
         .collect()
     )
-    members = pl.col("group_ranks").str.extract_all(r"\d+").cast(pl.List(pl.Int32))
+    members = pl.col("group_ranks").str.extract_all(r"\d+").cast(pl.List(pl.Int64), strict=False)
     found = (
-        _with_kernels(trace, kernels)
+        _with_kernels(trace, kernels, "")
         .join(records, on=["source", "process", "external_id"], how="left")
         .with_columns(
             op=pl.col("op").cast(pl.String),
             who="rank",
             is_root=(members.list.get(pl.col("position"), null_on_oob=True) == pl.col("rank")).fill_null(value=False),
             channel=pl.format("group {}{}", pl.col("group").fill_null("?"), pl.col("group_ranks").fill_null("")),
-            host_ns=pl.coalesce("record_ns", "call_ns"),
-            host_end=pl.max_horizontal("record_end", "call_end"),
+            host_ns=pl.coalesce("record_ns", "call_ns", "start_ns"),
+            host_end=pl.coalesce(pl.max_horizontal("record_end", "call_end"), "start_ns"),
             by=pl.lit("metadata"),
         )
     )
@@ -172,9 +186,9 @@ def _of_nsys(trace: Trace) -> pl.DataFrame:
     asked = asked.filter(pl.len().over([*_LANE, "batch_ns"]) == 1)
     single = inside.filter(pl.len().over([*_LANE, "batch_ns"]) == 1).select(*_LANE, "batch_ns", "correlation")
     asked = asked.rename({"start_ns": "host_ns", "end_ns": "host_end"}).join(single, on=[*_LANE, "batch_ns"])
-    found = _with_kernels(trace, asked.drop("thread"))
-    is_two = found["rank"].n_unique() == _RANKS
-    channel = pl.lit("group ?" if is_two else None, dtype=pl.String)
+    found = with_job(trace, _with_kernels(trace, asked.drop("thread"), _KERNEL))
+    is_two = pl.col("rank").n_unique().over("job") == _RANKS
+    channel = pl.when(is_two).then(pl.lit("group ?"))
     found = found.with_columns(who="rank", is_root=pl.lit(value=False), channel=channel, by=pl.lit("order"))
     missing = [pl.lit(None, dtype=_END[n]).alias(n) for n in _ROW if n not in found.columns]
     return found.with_columns(missing).select(*(pl.col(n).cast(_END[n]) for n in _ROW), "channel", "name")
@@ -188,17 +202,18 @@ def _of_names(trace: Trace, declared: Sequence[str]) -> pl.DataFrame:
             trace.scan("ops")
             .filter(pl.col("name").cast(pl.String).str.contains(pattern) & pl.col("rank").is_not_null())
             .filter((pl.col("kind") == "kernel") & pl.col("correlation").is_not_null())
-            .select(*_CORRELATION, who="rank")
-            .unique(_CORRELATION, keep="none")
+            .filter(pl.col("start_ns").is_not_null())
+            .select(*_CORRELATION, "start_ns", who="rank")
+            .unique(maintain_order=True)
             .collect()
         )
-        found = _with_kernels(trace, rows).with_columns(
+        found = _with_kernels(trace, rows, pattern).with_columns(
             op=pl.lit(DECLARED),
             is_root=pl.lit(value=False),
             group=pl.lit(pattern),
             channel=pl.lit(pattern),
-            host_ns="call_ns",
-            host_end="call_end",
+            host_ns=pl.coalesce("call_ns", "start_ns"),
+            host_end=pl.coalesce("call_end", "start_ns"),
             by=pl.lit(DECLARED),
         )
         missing = [pl.lit(None, dtype=_END[n]).alias(n) for n in _ROW if n not in found.columns]

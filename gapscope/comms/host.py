@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.comms.ordinals import paired, with_step
+from gapscope.comms.ordinals import of_job, other_rank, paired, with_job, with_step
 from gapscope.comms.pipeline_names import with_pipeline_names
 from gapscope.trace import Trace
 
@@ -39,6 +39,7 @@ _END = {
     "other_stage": pl.Int64,
     "direction": pl.String,
     "microbatch": pl.Int64,
+    "job": pl.String,
     "instance": pl.String,
 }
 
@@ -51,7 +52,7 @@ def host_message_ends(trace: Trace) -> pl.DataFrame:
         a receive), ``start_ns``, ``end_ns`` (the annotation, to its completion, on the file's clock), ``step``,
         ``op`` (``send``, ``recv``), ``peer`` (null: not known), ``by`` (``metadata``: a schedule names the stages;
         ``order``), ``stage``, ``other_stage``, ``direction``, ``microbatch`` (null: no schedule says so),
-        ``instance``, a text that the two ends of a message share; null where its other end is not known.
+        ``job``, ``instance``, a text that the two ends of a message share; null where its other end is not known.
     """
     rows = (
         trace.scan("ranges")
@@ -65,14 +66,9 @@ def host_message_ends(trace: Trace) -> pl.DataFrame:
     )  # fmt: skip
     if not rows.height:
         return pl.DataFrame(schema=_END)
-    ranks = sorted(rows["who"].unique())
-    other = dict(zip(ranks, reversed(ranks), strict=True)) if len(ranks) == _RANKS else {}
+    rows = with_job(trace, rows)
     rows = with_pipeline_names(trace, _with_operator(trace, rows))
-    rows = rows.with_columns(
-        peer=pl.coalesce("owner", pl.col("who").replace_strict(other, default=None, return_dtype=pl.Int32)).cast(
-            pl.Int64
-        )
-    )
+    rows = rows.with_columns(peer=pl.coalesce(pl.col("owner").cast(pl.Int64), other_rank("who")))
     is_send = pl.col("op") == "send"
     sender = pl.when(is_send).then(pl.col("who").cast(pl.Int64)).otherwise("peer")
     receiver = pl.when(is_send).then("peer").otherwise(pl.col("who").cast(pl.Int64))
@@ -81,7 +77,7 @@ def host_message_ends(trace: Trace) -> pl.DataFrame:
         pl.when(is_send).then("stage").otherwise("other_stage"),
         pl.format("{} {}", "direction", "microbatch"),
     )
-    channel = pl.format("gloo {} to {}", sender, receiver)
+    channel = of_job(pl.format("gloo {} to {}", sender, receiver))
     rows = with_step(trace, rows.with_row_index("end")).with_columns(
         by=pl.when(pl.col("owner").is_not_null()).then(pl.lit("metadata")).otherwise(pl.lit("order")),
         channel=pl.coalesce(channel + stages, channel),

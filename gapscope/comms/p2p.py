@@ -11,7 +11,7 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.comms.nccl_ranges import launching, nccl_ranges, operations
-from gapscope.comms.ordinals import paired, with_step
+from gapscope.comms.ordinals import of_job, other_rank, paired, with_job, with_step
 from gapscope.trace import Trace
 
 _LANE = ["source", "process", "thread"]
@@ -42,6 +42,7 @@ _END = {
     "batch_ns": pl.Int64,
     "batch_end": pl.Int64,
     "step": pl.Int64,
+    "job": pl.String,
     "instance": pl.String,
 }
 
@@ -53,22 +54,24 @@ def message_ends(trace: Trace) -> pl.DataFrame:
         ``source, process, thread, rank, op`` (``send``, ``recv``), ``group``, ``peer`` (null: not known), ``seq``,
         ``size_bytes``, ``host_ns``, ``host_end`` (its host record), ``by`` (``metadata``: torch recorded its peer;
         ``order``), ``correlation``, ``device``, ``stream``, ``op_start``, ``op_end`` (of its kernel; null: not known),
-        ``batch_ns``, ``batch_end`` (the range within which it was launched), ``step``, and ``instance``, a text that
-        the two ends of a message share; null where its other end is not known.
+        ``batch_ns``, ``batch_end`` (the range within which it was launched), ``step``, ``job``, and ``instance``, a
+        text that the two ends of a message share; null where its other end is not known.
     """
     rows = pl.concat([_of_torch(trace), _of_nsys(trace)])
     if not rows.height:
         return pl.DataFrame(schema=_END)
-    rows = _with_peer_and_group(rows)
+    rows = _with_peer_and_group(with_job(trace, rows))
     is_send = pl.col("op") == "send"
     here, there = pl.col("rank").cast(pl.Int64), pl.col("peer")
     rows = rows.with_row_index("end").with_columns(
         who="rank",
-        channel=pl.format(
-            "send {} to {} in group {}",
-            pl.when(is_send).then(here).otherwise(there),
-            pl.when(is_send).then(there).otherwise(here),
-            pl.col("group").fill_null("?"),
+        channel=of_job(
+            pl.format(
+                "send {} to {} in group {}",
+                pl.when(is_send).then(here).otherwise(there),
+                pl.when(is_send).then(there).otherwise(here),
+                pl.col("group").fill_null("?"),
+            )
         ),
         what=pl.col("size_bytes").cast(pl.String),
         order="host_ns",
@@ -156,12 +159,10 @@ def _with_peer_and_group(rows: pl.DataFrame) -> pl.DataFrame:
 
     A rank may send to itself (all-to-all does): of several sends in one launch nobody can tell which goes to the other.
     """
-    ranks = rows["rank"].unique().sort().to_list()
-    other = dict(zip(ranks, reversed(ranks), strict=True)) if len(ranks) == _RANKS else {}
-    groups = rows["group"].drop_nulls().unique()
-    only = pl.lit(groups[0] if len(groups) == 1 else None, dtype=pl.String)
+    groups = pl.col("group").drop_nulls()
+    only = pl.when(groups.n_unique().over("job") == 1).then(groups.first().over("job"))
     several = pl.len().over([*_LANE, "batch_ns", "op"]) > 1
-    guess = pl.when(~several).then(pl.col("rank").replace_strict(other, default=None, return_dtype=pl.Int64))
+    guess = pl.when(~several).then(other_rank("rank"))
     return rows.with_columns(
         peer=pl.coalesce("peer", guess),
         group=pl.coalesce("group", only),
@@ -177,7 +178,7 @@ def _with_kernels(trace: Trace, rows: pl.DataFrame, batches: pl.DataFrame) -> pl
         batches: ``source, process, thread, batch_ns, batch_end``, ordered by ``batch_ns``: what encloses launches.
     """
     if not rows.height:
-        return pl.DataFrame(schema={n: t for n, t in _END.items() if n not in ("step", "instance")})
+        return pl.DataFrame(schema={n: t for n, t in _END.items() if n not in ("step", "job", "instance")})
     kernels = (
         trace.scan("ops")
         .filter(pl.col("start_ns").is_not_null() & pl.col("name").cast(pl.String).str.contains(_KERNEL))

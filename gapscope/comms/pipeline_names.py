@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from gapscope.comms.ordinals import with_job
 from gapscope.trace import Trace
 
 _LANE = ["source", "process", "thread"]
@@ -22,7 +23,7 @@ def with_pipeline_names(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         trace: The recordings.
-        rows: Messages with ``source, process, thread, host_ns``.
+        rows: Messages with ``source, process, thread, host_ns`` and ``job``.
 
     Returns:
         The rows with ``stage`` (of the rank's own side), ``other_stage``, ``direction`` (``fwd``, ``bwd``),
@@ -40,9 +41,9 @@ def with_pipeline_names(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(nothing)
     parts = pl.col("name").str.extract_groups(_MESSAGE)
     actions = ranges.filter(pl.col("name").str.contains(_MESSAGE)).with_columns(
-        stage=parts.struct.field("1").cast(pl.Int64),
+        stage=parts.struct.field("1").cast(pl.Int64, strict=False),
         is_forward=parts.struct.field("3") == "F",
-        microbatch=parts.struct.field("4").cast(pl.Int64),
+        microbatch=parts.struct.field("4").cast(pl.Int64, strict=False),
         is_send=parts.struct.field("2") == "SEND",
     )
     # Activations go to the next stage, gradients to the one before.
@@ -51,8 +52,9 @@ def with_pipeline_names(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         other_stage=pl.col("stage") + onward,
         direction=pl.when("is_forward").then(pl.lit("fwd")).otherwise(pl.lit("bwd")),
     )
-    stages = ranges.with_columns(other_stage=pl.col("name").str.extract(_STAGE, 1).cast(pl.Int64))
-    owners = stages.drop_nulls("other_stage").group_by("other_stage").agg(owner=pl.col("rank").unique())
+    stages = ranges.with_columns(other_stage=pl.col("name").str.extract(_STAGE, 1).cast(pl.Int64, strict=False))
+    stages = with_job(trace, stages).drop_nulls("other_stage")
+    owners = stages.group_by("other_stage", "job").agg(owner=pl.col("rank").unique())
     owners = owners.filter(pl.col("owner").list.len() == 1).explode("owner")
     found = (
         rows.sort("host_ns")
@@ -65,6 +67,6 @@ def with_pipeline_names(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(_inside=(pl.col("host_ns") <= pl.col("action_end")).fill_null(value=False))
         .with_columns(pl.when("_inside").then(c).alias(c) for c in _TOUCHED)
-        .join(owners, on="other_stage", how="left", maintain_order="left")
+        .join(owners, on=["other_stage", "job"], how="left", nulls_equal=True, maintain_order="left")
     )
     return found.drop("action_ns", "action_end", "_inside")

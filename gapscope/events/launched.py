@@ -151,7 +151,7 @@ def _with_ops(trace: Trace, inside: pl.DataFrame, calls: pl.DataFrame) -> pl.Dat
     low, high = (part[call] for part in rows.spans(calls))
     missing = high == low
     at, span = expand(low, high + missing)
-    op = pl.Series(rows.order[np.minimum(at, len(rows.order) - 1)]) if ops.height else pl.Series(at)
+    op = pl.Series(rows.order[np.minimum(at, len(rows.order) - 1)]) if len(rows.order) else pl.Series(at)
     if missing.any():
         op = op.set(pl.Series(missing[span]), None)
     del rows, low, high, missing, at

@@ -115,6 +115,11 @@ def _finish(frame: pl.DataFrame) -> pl.DataFrame:
         microbatch="mb",
         direction="dir",
     )
+    # Names of jobs and groups are the user's own, and two keys may come out as one text.
+    nth = pl.int_range(pl.len()).over("handoff_id") + 1
+    table = table.with_columns(
+        handoff_id=pl.when(nth > 1).then(pl.format("{}#{}", "handoff_id", nth)).otherwise("handoff_id")
+    )
     empty = [pl.lit(None).alias(n) for n in HANDOFFS if n not in table.columns]
     first = pl.min_horizontal(f"{e}_ns" for e in EVENTS)
     return (

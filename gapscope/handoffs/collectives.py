@@ -25,10 +25,14 @@ def waiting_ranks(sides: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
         known); ``shortest_rank``: whose that is.
     """
     arrived = _arrived(sides, alignment)
+    # Without all members nobody can say who was the last.
+    whole = ~pl.col("is_partial").fill_null(value=False) if "is_partial" in sides.columns else pl.lit(value=True)
     took = pl.col("available_ns") - pl.col("movement_start_ns")
-    arrived = arrived.with_columns(_known=pl.col("_arrival").is_not_null().all().over(KEY), _took=took)
+    arrived = arrived.with_columns(_known=pl.col("_arrival").is_not_null().all().over(KEY) & whole, _took=took)
     arrived = arrived.with_columns(
-        transfer_ns=pl.when(pl.col("_took").is_not_null().all().over(KEY)).then(pl.col("_took").min().over(KEY)),
+        transfer_ns=pl.when(pl.col("_took").is_not_null().all().over(KEY) & whole).then(
+            pl.col("_took").min().over(KEY)
+        ),
         shortest_rank=pl.col("side_rank").sort_by("_took", nulls_last=True).first().over(KEY),
     )
     last = (

@@ -29,7 +29,7 @@ def render_groups(groups: Sequence[dict[str, Any]]) -> Table:
         more = len(group["last"]) - _MOST_RANKS
         bound = group["uncertainty_ns"] or 0
         table.add_row(
-            f"group {group['group']}",
+            f"group {group['group']}" + (f" of {group['job']}" if group["job"] else ""),
             f"{group['collectives']:,}",
             last + (f", {more} more" if more > 0 else ""),
             *(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from gapscope.comms.ordinals import with_job
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
 from gapscope.unmarked.ends import SIDE
@@ -30,7 +31,7 @@ def peer_copies(trace: Trace) -> pl.DataFrame:
     )
     if not copies.height:
         return pl.DataFrame(schema=SIDE)
-    copies = _with_ranks(trace, copies).drop_nulls(_PAIR).filter(pl.col("src") != pl.col("dst"))
+    copies = with_job(trace, _with_ranks(trace, copies)).drop_nulls(_PAIR).filter(pl.col("src") != pl.col("dst"))
     calls = (
         trace.scan("calls")
         .filter(pl.col("family").is_in(LAUNCHING))

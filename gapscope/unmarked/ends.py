@@ -11,6 +11,7 @@ from gapscope.trace import Trace
 
 SIDE = {
     # The key.
+    "job": pl.String,
     "src": pl.Int64,
     "dst": pl.Int64,
     "channel": pl.Int64,
@@ -58,9 +59,10 @@ SIDE = {
     "origin": pl.String,
     "evidence": pl.String,
     "is_ambiguous": pl.Boolean,
+    "is_partial": pl.Boolean,
 }
-"""One end of a handoff as the finders deliver it: ``end`` is ``src``, ``dst``, or ``both`` for a member of a group.
-Times are on the file's clock."""
+"""One end of a handoff as the finders deliver it: ``end`` is ``src``, ``dst``, or ``both`` for a member of a group;
+``is_partial``: the group has members that are not recorded. Times are on the file's clock."""
 
 _MARKS = {
     "produce": ("src", "before"),
@@ -88,7 +90,6 @@ def ends_of(trace: Trace, sides: pl.DataFrame, first_id: int) -> Ends:
         missing = pl.when(pl.col(place["ns"]).is_null()).then(pl.lit(_NO_DEPENDENCY[which]))
         parts.append(
             rows.with_columns(
-                job=pl.lit(None, dtype=pl.String),
                 mark=pl.lit(mark),
                 slot=pl.lit(0, dtype=pl.Int64),
                 start_ns="host_ns",
@@ -119,8 +120,8 @@ def ends_of(trace: Trace, sides: pl.DataFrame, first_id: int) -> Ends:
         by=pl.lit("call"),
     )
     table = event_times(brackets, point_times(trace, brackets.clear()))
-    doubtful = sides.filter("is_ambiguous").with_columns(job=pl.lit(None, dtype=pl.String)).select(KEY).unique()
-    table = table.join(doubtful.with_columns(_doubtful=pl.lit(value=True)), on=KEY, how="left", nulls_equal=True)
+    doubts = sides.group_by(KEY).agg(_doubtful=pl.col("is_ambiguous").any(), is_partial=pl.col("is_partial").any())
+    table = table.join(doubts, on=KEY, how="left", nulls_equal=True)
     table = table.with_columns(repeated=pl.col("repeated") | pl.col("_doubtful").fill_null(value=False))
     origins = brackets.select(*KEY, "origin").unique(KEY, keep="first", maintain_order=True)
     uncalled = [

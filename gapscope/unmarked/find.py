@@ -16,6 +16,7 @@ from gapscope.unmarked.host import host_transfers
 from gapscope.unmarked.messages import messages
 from gapscope.unmarked.notes import notes_on_unmarked
 
+_MANY = 2**31  # more channels than anyone counts: such a number is no neighbor of those that are given here
 _GPU = ["source", "process", "device", "stream"]
 _PLACE = ["source", "process", "thread"]
 
@@ -33,12 +34,10 @@ def with_unmarked(
     """
     if marked is not None and not wanted and not comm_kernels:
         return marked, []
-    collectives, rooted, alone = groups(trace, comm_kernels)
-    if marked is None or wanted:
-        parts = [messages(trace), host_transfers(trace), peer_copies(trace), rooted, collectives]
-    else:
-        parts = [collectives.filter(pl.col("evidence") == "declared")]
-        alone = alone.filter(pl.col("by") == "declared")
+    everything = marked is None or wanted
+    collectives, rooted, alone = groups(trace, comm_kernels, only_declared=not everything)
+    parts = [messages(trace), host_transfers(trace), peer_copies(trace), rooted] if everything else []
+    parts.append(collectives)
     sides = _apart(parts)
     primary = trace.processes.filter("primary").select("source", "process")
     sides = sides.join(primary, on=["source", "process"], how="semi", maintain_order="left")
@@ -46,7 +45,7 @@ def with_unmarked(
     if marked is not None:
         sides = _beside(marked, _without(sides, marked))
         first_id = 1 + int(marked.marks["mark_id"].max() or 0)  # type: ignore[arg-type]
-    findings = notes_on_unmarked(trace, sides, alone)
+    findings = notes_on_unmarked(trace, sides, alone, everything=everything)
     if not sides.height:
         return marked, findings
     return both(marked, ends_of(trace, sides, first_id)), findings
@@ -88,5 +87,5 @@ def _without(sides: pl.DataFrame, marked: Ends) -> pl.DataFrame:
 
 def _beside(marked: Ends, sides: pl.DataFrame) -> pl.DataFrame:
     """Give what no mark names channels that no mark uses."""
-    used = marked.marks["channel"].max()
+    used = marked.marks.filter(pl.col("channel") < _MANY)["channel"].max()
     return sides.with_columns(pl.col("channel") + (0 if used is None else int(used) + 1))  # type: ignore[arg-type]

@@ -12,19 +12,23 @@ from gapscope.unmarked.ends import SIDE
 from gapscope.unmarked.neighbors import with_neighbors
 
 
-def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def groups(
+    trace: Trace, declared: Sequence[str], *, only_declared: bool = False
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return the ends of collectives, columns `gapscope.unmarked.ends.SIDE`, and kernels that belong to none.
 
     Args:
         trace: The recordings.
         declared: See `gapscope.comms.collectives.collective_ends`.
+        only_declared: See there.
 
     Returns:
         The ends of collectives of all with all, those of messages from or to a root, and ``op, rank, by, n``: how many
         kernels have no known peers; 0 with a pattern as ``op``: no kernel has such a name.
     """
-    members = collective_ends(trace, declared)
-    members = members.unique(["source", "process", "correlation"], keep="first", maintain_order=True)
+    members = collective_ends(trace, declared, only_declared=only_declared)
+    kernel = ["source", "process", "device", "stream", "start_ns"]
+    members = members.unique(kernel, keep="first", maintain_order=True)
     alone = members.filter(pl.col("instance").is_null()).group_by("op", "by", rank="who").agg(n=pl.len())
     unmet = [pattern for pattern in declared if pattern not in members["group"]]
     alone = pl.concat([alone, pl.DataFrame([{"op": p, "by": DECLARED, "n": 0} for p in unmet], schema=alone.schema)])
@@ -32,13 +36,19 @@ def groups(trace: Trace, declared: Sequence[str]) -> tuple[pl.DataFrame, pl.Data
         {"start_ns": "op_start", "end_ns": "op_end", "who": "rank"}
     )
     members = with_neighbors(trace, members)
-    of_key = pl.coalesce("group", pl.lit("?"))
+    # Groups of one name may have different members: each is a group of its own.
+    name = pl.coalesce("group", pl.lit("?"))
+    several = pl.col("group_ranks").n_unique().over("job", "group") > 1
     members = members.with_columns(
-        group=of_key, evidence=_evidence(), transport=pl.when(pl.col("by") != DECLARED).then(pl.lit("nccl"))
+        group=pl.when(several).then(pl.format("{}{}", name, pl.col("group_ranks").fill_null(""))).otherwise(name),
+        evidence=_evidence(),
+        transport=pl.when(pl.col("by") != DECLARED).then(pl.lit("nccl")),
+        is_partial=(pl.col("group_size") > pl.col("rank").n_unique().over("instance")).fill_null(value=False),
     )
-    order = members.group_by("group", "instance").agg(first=pl.col("host_ns").min())
-    order = order.with_columns(seq_of=pl.col("first").rank("ordinal").over("group").cast(pl.Int64) - 1)
-    members = members.join(order.select("instance", "seq_of"), on="instance", maintain_order="left")
+    # Numbered in the order of one of their ranks, so that the clocks of the others do not matter.
+    order = members.sort("rank", "host_ns", "op_start").unique("instance", keep="first", maintain_order=True)
+    order = order.select("instance", seq_of=pl.int_range(pl.len(), dtype=pl.Int64).over("job", "group"))
+    members = members.join(order, on="instance", maintain_order="left")
     is_rooted = pl.col("op").is_in([*FROM_ROOT, *TO_ROOT])
     everyone = members.filter(~is_rooted).with_columns(
         seq="seq_of",

@@ -110,8 +110,8 @@ def _after_stage(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("name").str.contains(_COMPUTE) & pl.col("end_ns").is_not_null())
         .select(
             *_LANE,
-            stage=parts.struct.field("1").cast(pl.Int64),
-            microbatch=parts.struct.field("2").cast(pl.Int64),
+            stage=parts.struct.field("1").cast(pl.Int64, strict=False),
+            microbatch=parts.struct.field("2").cast(pl.Int64, strict=False),
             stage_begin="start_ns",
             stage_end="end_ns",
         )

@@ -7,7 +7,7 @@ import polars as pl
 from gapscope.trace import Trace
 from gapscope.unmarked.ends import SIDE
 
-_PAIR = ["src", "dst"]
+_PAIR = ["job", "src", "dst"]
 _CHANNEL = [*_PAIR, "channel"]
 _STAGES = ["dir", "src_stage", "dst_stage"]
 
@@ -28,17 +28,20 @@ def keyed(trace: Trace, rows: pl.DataFrame, separate: list[str]) -> pl.DataFrame
     """
     is_send = pl.col("is_send")
     own = pl.col("rank").cast(pl.Int64)
-    recorded = trace.processes["rank"].drop_nulls().cast(pl.Int64).implode()
+    recorded = trace.processes.filter(pl.col("rank").is_not_null()).select("job", peer=pl.col("rank").cast(pl.Int64))
+    recorded = recorded.unique().with_columns(is_recorded=pl.lit(value=True))
     here, there = pl.col("stage"), pl.col("other_stage")
+    rows = rows.join(recorded, on=["job", "peer"], how="left", nulls_equal=True, maintain_order="left")
+    rows = rows.with_columns(pl.col("is_recorded").fill_null(value=False))
     rows = rows.with_columns(
         src=pl.when(is_send).then(own).otherwise("peer"),
         dst=pl.when(is_send).then("peer").otherwise(own),
-        dir="direction",
-        mb="microbatch",
-        src_stage=pl.when(is_send).then(here).otherwise(there),
-        dst_stage=pl.when(is_send).then(there).otherwise(here),
+        dir=_of_both(pl.col("direction")),
+        mb=_of_both(pl.col("microbatch")),
+        src_stage=_of_both(pl.when(is_send).then(here).otherwise(there)),
+        dst_stage=_of_both(pl.when(is_send).then(there).otherwise(here)),
         # A peer that is not among the recordings leaves an end alone; one that is, and is not paired, leaves a doubt.
-        is_ambiguous=pl.col("instance").is_null() & (pl.col("peer").is_null() | pl.col("peer").is_in(recorded)),
+        is_ambiguous=pl.col("instance").is_null() & (pl.col("peer").is_null() | pl.col("is_recorded")),
         end=pl.when(is_send).then(pl.lit("src")).otherwise(pl.lit("dst")),
     )
     kinds = [*separate, *_STAGES]
@@ -59,3 +62,9 @@ def keyed(trace: Trace, rows: pl.DataFrame, separate: list[str]) -> pl.DataFrame
     every = pl.concat([sent, received], how="diagonal_relaxed")
     missing = [pl.lit(None, dtype=t).alias(n) for n, t in SIDE.items() if n not in every.columns]
     return every.with_columns(missing).select(pl.col(n).cast(t) for n, t in SIDE.items())
+
+
+def _of_both(value: pl.Expr) -> pl.Expr:
+    """Return a value that only one end of a message may know for both."""
+    known = value.drop_nulls().first().over("instance")
+    return pl.when(pl.col("instance").is_not_null()).then(pl.coalesce(value, known)).otherwise(value)

@@ -25,13 +25,14 @@ def with_neighbors(trace: Trace, ends: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         trace: The recordings.
-        ends: Has ``source, process, correlation`` of its operation; null: not known.
+        ends: Has ``source, process, correlation`` and ``op_start`` of its operation; null: not known.
 
     Returns:
         The rows with ``before_<x>`` and ``after_<x>`` for ``ns`` and ``end_ns`` (start and end on the file's clock),
         ``device``, ``stream`` and ``correlation``; null where nothing recorded tells it.
     """
-    keys = ends.select(_CORRELATION).drop_nulls().unique()
+    # A replayed graph has many operations of one correlation id.
+    keys = ends.select(*_CORRELATION, start_ns="op_start").drop_nulls().unique()
     ops = (
         trace.scan("ops")
         .filter(pl.col("start_ns").is_not_null() & pl.col("correlation").is_not_null())
@@ -40,7 +41,7 @@ def with_neighbors(trace: Trace, ends: pl.DataFrame) -> pl.DataFrame:
             *_STREAM, "correlation", "start_ns", "end_ns",
             is_nccl=pl.col("name").cast(pl.String).str.contains(_NCCL),
         )
-        .join(keys.lazy().with_columns(is_chosen=pl.lit(value=True)), on=_CORRELATION, how="left")
+        .join(keys.lazy().with_columns(is_chosen=pl.lit(value=True)), on=[*_CORRELATION, "start_ns"], how="left")
         .sort(*_STREAM, "correlation", "start_ns")
         .collect()
         .with_row_index("op")
@@ -58,8 +59,8 @@ def with_neighbors(trace: Trace, ends: pl.DataFrame) -> pl.DataFrame:
     )
     before = _running(ops, waits, at="behind", to="op", plain="last", of="end_ns", descending=False)
     after = _running(ops, waits, at="op", to="behind", plain="next", of="start_ns", descending=True)
-    chosen = ops.filter(pl.col("is_chosen")).unique(_CORRELATION, keep="first", maintain_order=True)
-    facts = chosen.select(*_CORRELATION, "op")
+    chosen = ops.filter(pl.col("is_chosen")).select(*_CORRELATION, "op", op_start="start_ns")
+    facts = chosen.unique([*_CORRELATION, "op_start"], keep="first", maintain_order=True)
     for found, prefix in ((before, "before"), (after, "after")):
         there = found.join(
             ops.select(
@@ -76,7 +77,7 @@ def with_neighbors(trace: Trace, ends: pl.DataFrame) -> pl.DataFrame:
             right_on="op",
         )
         facts = facts.join(there.drop("found"), left_on="op", right_on="at", how="left")
-    return ends.join(facts.drop("op"), on=_CORRELATION, how="left", maintain_order="left")
+    return ends.join(facts.drop("op"), on=[*_CORRELATION, "op_start"], how="left", maintain_order="left")
 
 
 def _running(

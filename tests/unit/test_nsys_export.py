@@ -20,6 +20,7 @@ from gapscope.readers.compression import head
 from gapscope.readers.nsys_export import ENV, find_nsys, version_numbers
 from gapscope.readers.nsys_parquet import NSYS_PARQUET
 from gapscope.readers.nsys_report import NSYS_REPORT, written_by
+from gapscope.readers.nsys_tables import MARKER_TABLES
 from gapscope.schema import READER_TABLES
 from tests.unit.nsys_files import small_export
 
@@ -342,6 +343,6 @@ def test_no_nsys_anywhere():
 
 def test_every_table_that_is_read_is_asked_for():
     """Else a report would tell less than its own export."""
-    patterns = [re.compile(pattern) for pattern in KEPT_TABLES.split(",")]
+    patterns = [re.compile(pattern) for pattern in nsys_export.KEPT_TABLES.split(",")]
     missing = [table for table in MARKER_TABLES if not any(p.fullmatch(table) for p in patterns)]
     assert missing == []

@@ -309,3 +309,135 @@ def test_a_schedule_names_stage_microbatch_and_the_producers_end():
     assert [events(r)[0] for r in found] == [90, 1_090]
     assert {r["producer_finish_source"] for r in found} == {"emitted"}
     assert {r["origin"] for r in found} == {"metadata"}
+
+
+# What must not be taken for more than it is -----------------------------------------------------------------------
+
+
+def collective(rank, at, start, end, name="nccl", **row):
+    rank.kernel(at + 1, at + 10, at + 20)
+    rank.file.communication("allreduce", (at + 25) * US, start * US, end * US, COMPUTE, size_bytes=8, **row)
+    rank.file.rows["ops"][-1]["device"] = rank.rank
+    rank.kernel(at + 41, end + 30, end + 35)
+
+
+def of_group(members, ranks=2, late=5, group="tp"):
+    found = [Rank(r) for r in range(ranks)]
+    for rank in found:
+        for k in range(3):
+            at = 1_000 * k
+            row = {"group": group, "group_ranks": str(members), "group_size": len(members)}
+            collective(rank, at, at + 30 + late * rank.rank, at + 60, **row)
+    return found
+
+
+def test_a_group_with_members_that_are_not_recorded_has_no_last_rank():
+    found = analyzed(*of_group([0, 1, 2, 3]))
+    assert found.handoffs.select("src_rank", "transfer_ns", "shortest_rank").unique().rows() == [(None, None, None)]
+    [note] = [f for f in found.findings if f.code == "group_not_whole"]
+    assert note.count == 3
+    whole = analyzed(*of_group([0, 1])).handoffs
+    assert whole["src_rank"].to_list() == [1, 1, 1]
+    assert whole["transfer_ns"].to_list() == [25 * US] * 3
+
+
+def test_operations_of_a_replayed_graph_are_told_by_their_names():
+    """Three kernels of one correlation id a replay; only one of them is declared. The order of rows does not matter."""
+    for turned in (False, True):
+        ranks = [Rank(0), Rank(1)]
+        for rank in ranks:
+            for k in range(2):
+                at, late = 1_000 * k, 5 * rank.rank
+                graph = rank.file.call(at * US, family="graph_launch")
+                for start, end, name in ((10, 20, "gemm"), (30 + late, 50, "cross_device_reduce"), (55, 90, "gemm2")):
+                    rank.file.op(graph, (at + start) * US, (at + end) * US, COMPUTE, device=rank.rank, name=name)
+            if turned:
+                rank.file.rows["ops"].reverse()
+        rows = analyzed(*ranks, comm_kernels=["cross_device"]).handoffs.sort("seq").to_dicts()
+        assert [events(r) for r in rows] == [(20, 0, 0, 35, 50, 55), (1_020, 1_000, 1_000, 1_035, 1_050, 1_055)]
+        assert [r["arrival_ns"] // US for r in rows] == [30, 1_030]
+
+
+def test_numbers_of_one_rank_alone_pair_nothing():
+    sender, receiver = pipeline()
+    for row in sender.file.rows["comms"]:
+        row["seq"] = row["start_ns"]
+    assert set(analyzed(sender, receiver).handoffs["status"].cast(pl.String)) == {"ambiguous"}
+
+
+def test_steps_of_one_rank_alone_pair_nothing():
+    sender, receiver = pipeline()
+    receiver.file.rows["ranges"] = [r for r in receiver.file.rows["ranges"] if "step" not in r["name"]]
+    assert set(analyzed(sender, receiver).handoffs["status"].cast(pl.String)) == {"ambiguous"}
+
+
+def test_a_step_number_that_comes_again_names_no_step():
+    ranks = pipeline(steps=4)
+    for rank in ranks:
+        for row in rank.file.rows["ranges"]:
+            for again, first in (("2", "0"), ("3", "1")):
+                row["name"] = row["name"].replace(f"step={again}", f"step={first}")
+    found = analyzed(*ranks)
+    assert found.handoffs["step"].null_count() == found.handoffs.height
+    assert "paired_without_steps" in {f.code for f in found.findings}
+
+
+def test_names_of_a_schedule_at_one_end_are_of_both():
+    sender, receiver = pipeline()
+    for k in range(3):
+        row = {"kind": "annotation", "thread": 1, "start_ns": (1_000 * k + 29) * US, "end_ns": (1_000 * k + 45) * US}
+        sender.file._add("ranges", {**row, "name": f"PP:0SEND_F{k}"})
+    found = analyzed(sender, receiver).handoffs.sort("seq")
+    assert set(found["status"].cast(pl.String)) == {"complete"}
+    assert found.select("src_stage", "dst_stage", "direction", "microbatch").rows() == [
+        (0, 1, "fwd", k) for k in range(3)
+    ]
+
+
+def test_groups_of_one_name_and_other_members_are_different_groups():
+    for shift in (0, -(10**6), 3 * 10**14):
+        ranks = [Rank(r) for r in range(4)]
+        for rank in ranks:
+            members = [0, 1] if rank.rank < 2 else [2, 3]
+            for k in range(3):
+                row = {"group": "tp", "group_ranks": str(members), "group_size": 2}
+                collective(rank, 1_000 * k, 1_000 * k + 30 + rank.rank % 2, 1_000 * k + 60, **row)
+            if rank.rank > 1:
+                rank.file.shift(shift)
+        ids = set(analyzed(*ranks).handoffs["handoff_id"])
+        assert ids == {f"tp[{a}, {a + 1}]/0/{k}@{a}" for a in (0, 2) for k in range(3)}, shift
+
+
+def test_what_no_handoff_is_made_of_is_counted():
+    ranks = [Rank(0), Rank(1)]
+    for rank in ranks:
+        broadcast(rank, root=5, at=10, start=30, end=60)  # such a rank is not in the group
+    found = analyzed(*ranks)
+    assert not found.handoffs.height
+    assert {(f.rank, f.count) for f in found.findings if f.code == "communication_left_out"} == {(0, 1), (1, 1)}
+
+
+@pytest.mark.parametrize("text", ["[0, 99999999999]", "no list", "[]", None])
+def test_members_of_a_group_may_be_any_text(text):
+    ranks = [Rank(0), Rank(1)]
+    for rank in ranks:
+        collective(rank, 0, 30, 60, group="0", group_ranks=text)
+    assert analyzed(*ranks).handoffs.height == 1
+
+
+@pytest.mark.parametrize("name", [f"PP:{'9' * 25}SEND_F0", f"PP:0SEND_F{'9' * 30}", f"PP:{'9' * 25}F0"])
+def test_numbers_of_a_schedule_may_be_too_large(name):
+    sender, receiver = pipeline()
+    row = {"kind": "annotation", "thread": 1, "start_ns": 29 * US, "end_ns": 45 * US, "name": name}
+    sender.file._add("ranges", row)
+    assert analyzed(sender, receiver).handoffs.height == 3
+
+
+def test_keys_that_come_out_as_one_text_get_ids_of_their_own():
+    ranks = [Rank(0), Rank(1)]
+    for rank in ranks:
+        for at, key in ((0, "job=p group=tp seq=0"), (100, "group=p:tp seq=0")):
+            rank.file.mark(f"submit {key} rank={rank.rank}", at * US, (at + 5) * US)
+            rank.kernel(at + 1, at + 10 + rank.rank, at + 20)
+    ids = analyzed(*ranks).handoffs["handoff_id"].to_list()
+    assert sorted(ids) == ["p:tp/0/0@0", "p:tp/0/0@0#2"]
