@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gapscope.findings import plural
-from gapscope.reports.tables import plain_table
+from gapscope.reports.tables import plain_table, without_arguments
 from gapscope.reports.units import duration, signed, size
 
 _MOST = 6
@@ -61,7 +61,7 @@ def render_interference(interference: Mapping[str, Any], verbose: bool = False) 
 def _name(kind: Mapping[str, Any]) -> str:
     where = f" @ rank {kind['rank']}"
     if kind["what"] != "transfer":
-        name = str(kind["name"])
+        name = without_arguments(str(kind["name"]))
         return (name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…") + where
     return f"{kind['edge']} {kind['transport']} {kind['hop']} {size(kind['size_class'])}" + where
 

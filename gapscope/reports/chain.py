@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gapscope.causes.names import CAUSES
 from gapscope.graph.edges import EVIDENCE
-from gapscope.reports.tables import in_words, plain_table
+from gapscope.reports.tables import in_words, plain_table, without_arguments
 from gapscope.reports.units import duration
 
 _EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")
@@ -69,7 +69,7 @@ def _tiles(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]], *, ev
         rank = "" if first["rank"] is None else f"rank {first['rank']} "
         more = f", {len(stretch) - 1} more" if len(stretch) > 1 else ""
         evidence = max((tile["evidence"] for tile in stretch), key=EVIDENCE.index)
-        others = dict.fromkeys(_short(tile["runner_up"]) for tile in stretch if tile["runner_up"])
+        others = dict.fromkeys(without_arguments(tile["runner_up"]) for tile in stretch if tile["runner_up"])
         table.add_row(
             f"{(first['start_ns'] - zero) / 1000:,.1f}",
             f"{(stretch[0]['end_ns'] - zero) / 1000:,.1f}",
@@ -85,13 +85,6 @@ def _tiles(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]], *, ev
 def _stretches(tiles: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """Return neighbors of one cause on one lane together."""
     return [list(run) for _, run in groupby(tiles, key=lambda t: (t["cause"], t["rank"], t["lane"]))]
-
-
-def _short(label: str) -> str:
-    """Return what could have held as well, a kernel without its arguments."""
-    head, bracket, lane = label.rpartition(" (")
-    rank, number, name = head.split(" ", 2) if head.startswith("rank ") else ("", "", head)
-    return f"{rank} {number} {in_words(name, None)}{bracket}{lane}".strip()
 
 
 def _sums(handoff: Mapping[str, Any], tiles: Sequence[Mapping[str, Any]]) -> list[RenderableType]:

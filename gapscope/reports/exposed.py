@@ -46,7 +46,7 @@ def render_exposure(causes: Mapping[str, Any]) -> list[RenderableType]:
         f"Over {plural(units['n'], unit)} ({duration(units['time_ns'])} together{start_up}), one path each from "
         "its end back to its start. Handoff time (summed over handoffs) and wall time (each moment once) are no share."
     )
-    if units["wall_ns"] < units["time_ns"]:
+    if duration(units["wall_ns"]) != duration(units["time_ns"]):
         note += (
             f" The {unit}s overlap: from first to last they take {duration(units['wall_ns'])}, and a moment may count "
             f"in two of them, so that a sum over {unit}s may be more than wall time."

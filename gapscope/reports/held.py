@@ -38,8 +38,20 @@ def render_causes(causes: Mapping[str, Any], most: int) -> list[RenderableType]:
         meaning = Table.grid(padding=(0, 2, 0, 0))
         for cause in shown:
             meaning.add_row(Text(cause, style="dim"), Text(CAUSES[cause], style="dim"))
-        parts += [Text(""), meaning]
+        parts += [Text(""), meaning, _known(causes)]
     return parts
+
+
+def _known(causes: Mapping[str, Any]) -> Text:
+    """Return how far the causes can be trusted, as shares of all gap time that was explained."""
+    total = sum(edge["gap_ns"] for edge in causes["edges"])
+    levels = ", ".join(f"{name} {percent(share)}" for name, share in causes["evidence"].items())
+    unexplained = sum(row["handoff_ns"] for row in causes["total"] if row["cause"] == "unexplained")
+    words = f"Of gap time, by how it is known: {levels}. Unexplained: {percent(unexplained / total)}."
+    uncertain = sum(edge["uncertain_ns"] for edge in causes["edges"])
+    if uncertain:
+        words += f" Behind a choice between two causes that the clocks cannot tell apart: {percent(uncertain / total)}."
+    return Text(words, style="dim")
 
 
 def _share(row: Mapping[str, Any], edge: Mapping[str, Any], units: Mapping[str, Any]) -> float:

@@ -121,6 +121,31 @@ def test_the_known_cause_of_the_demo_shows_in_the_submission_phase(demo):
     assert edge["gap"]["p50_ns"] - edge["phases"]["submission"]["p50_ns"] < 500_000
 
 
+def test_how_the_causes_are_known_is_shown_as_shares_of_the_gap_time(cli, demo):
+    counted = demo.handoffs.filter(pl.col("dominant_cause").is_not_null() & pl.col("steady"))
+    tiles = demo.tiles.join(counted, on="handoff_id", how="semi")
+    shown = re.search(
+        r"Of gap time, by how it is known: (.+?)\. Unexplained: (\d+)%", " ".join(cli("analyze", "--demo").out.split())
+    )
+    of_level = {name: int(share) for name, share in re.findall(r"(\w+) (?:< )?(\d+)%", shown[1])}
+    for level, ns in tiles.group_by("evidence").agg(pl.col("duration_ns").sum()).iter_rows():
+        assert abs(of_level[level] - 100 * ns / counted["gap_ns"].sum()) <= 1
+    unexplained = tiles.filter(pl.col("cause") == "unexplained")["duration_ns"].sum()
+    assert int(shown[2]) == round(100 * unexplained / counted["gap_ns"].sum())
+
+
+def test_kernels_are_named_without_their_arguments(cli):
+    """Of a demangled name of some 600 characters, what a reader needs is which kernel it was."""
+    text = " ".join(
+        cli(
+            "analyze", DATA / "mailbox_graph_torch_rank0.json.gz", DATA / "mailbox_graph_torch_rank1.json.gz"
+        ).out.split()
+    )
+    assert "at::native::vectorized_elementwise_kernel of rank 0" in text
+    assert "lambda" not in text
+    assert "kernel<" not in text
+
+
 def test_notes_are_shown_when_asked_for(cli):
     both = [DATA / "mailbox_both.sqlite.gz", DATA / "mailbox_both_rank0.json.gz", DATA / "mailbox_both_rank1.json.gz"]
     merged = "Rank 0 was seen by nsys and torch"
