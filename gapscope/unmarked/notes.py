@@ -56,22 +56,26 @@ def _without_ranks(trace: Trace) -> list[Finding]:
     )
     if not found.height:
         return []
-    words = {
-        (row["pid"] or row["process"], row["label"]): ", ".join(
-            plural(n, op) for op, n in found.filter(pl.col("process") == row["process"]).select("op", "n").iter_rows()
-        )
-        for row in found.unique(["source", "process"], maintain_order=True).iter_rows(named=True)
-    }
-    listed = "; ".join(f"{label or 'process'} (pid {pid}): {counts}" for (pid, label), counts in words.items())
-    options = " ".join(f"--rank-of {pid}=RANK" for pid, _ in words)
+    counts = [plural(n, op) for op, n in found.select("op", "n").iter_rows()]
+    # Two files may know processes by the same number.
+    each = (
+        found.with_columns(counts=pl.Series(counts), pid=pl.coalesce("pid", "process"))
+        .group_by("source", "process", "pid", "label", maintain_order=True)
+        .agg(pl.col("counts").str.join(", "))
+    )
+    listed = "; ".join(
+        f"{label or 'process'} (pid {pid}): {words}"
+        for pid, label, words in each.select("pid", "label", "counts").iter_rows()
+    )
+    options = " ".join(f"--rank-of {pid}=RANK" for pid in each["pid"].unique(maintain_order=True))
     return [
         Finding(
             "communication_without_ranks",
             "warning",
-            f"The rank of {len(words)} {'processes' if len(words) > 1 else 'process'} that send and receive is not "
+            f"The rank of {each.height} {'processes' if each.height > 1 else 'process'} that send and receive is not "
             f"known, so nothing is made of it: {listed}.",
             f"The recording does not tell which rank is which. Say so: {options}.",
-            count=len(words),
+            count=each.height,
         )
     ]
 

@@ -300,6 +300,17 @@ def test_host_messages_are_bounded_by_their_calls():
     assert {"host_bounds", "paired_by_order"} <= {f.code for f in found.findings}
 
 
+def test_processes_without_ranks_are_counted_each_where_containers_number_them_alike():
+    files = [Recording(f"host{n}", pid=1, tool="torch", cpu_only=True) for n in (0, 1)]
+    for n, file in enumerate(files):
+        file.rows["processes"][0]["file_rank"] = None
+        for k in range(n + 1):
+            file.message(("gloo:send", "gloo:recv")[n], k * US, (k + 1) * US)
+    (note,) = (f for f in gapscope.analyze(trace(*files)).findings if f.code == "communication_without_ranks")
+    assert note.count == 2
+    assert note.message.endswith("process (pid 1): 1 send; process (pid 1): 2 receives.")
+
+
 def test_a_schedule_names_stage_microbatch_and_the_producers_end():
     found = host_pipeline(names=True).handoffs.to_dicts()
     assert [(r["src_stage"], r["dst_stage"], r["direction"], r["microbatch"]) for r in found] == [
