@@ -19,10 +19,27 @@ Compact form, in the NVTX domain ``gapscope``: a registered message that is the 
     4     channel
     26    seq modulo 2**26; the analyzer unwraps it
     ====  =======================================================
+
+A src or dst of 0xFF00 + n is host memory n (``host:n`` in text). For the units, ``gapscope::step`` and
+``gapscope::request``, the payload is the number of the step, or the count of the request within its process.
+
+Log form, one file per process, all of it in slots of 96 bytes, little endian. The first slot is `LOG_HEAD`, padded with
+spaces; the first byte of every other says what it is:
+
+    ====  ==========================================================================================
+    1     a mark, laid out as `LOG_MARK` and `LOG_KEY`, with the columns `LOG_COLUMNS`
+    2     the head of a text, laid out as `LOG_TEXT`: what it is (`LOG_TEXTS`), its bytes in all, and
+          the first of them; a mark's text has its thread, start and end, a word's its number
+    3     more of the text: one byte 3 and 95 of the text
+    4     a clock anchor, laid out as `LOG_ANCHOR`: monotonic before, Unix time, monotonic after
+    5     a time of the device, laid out as a mark; its end is null and its error stands in ``error_ns``
+    ====  ==========================================================================================
+
+Times of the log are nanoseconds of the host's monotonic clock; the anchors tie them to Unix time.
 """
 
-CONTRACT_VERSION = 1
-"""Version of the names, the text form and the compact form."""
+CONTRACT_VERSION = 2
+"""Version of the names, the text form, the compact form and the log form."""
 
 PREFIX = "gapscope::"
 """Starts the text of every mark."""
@@ -39,6 +56,10 @@ HANDOFF_POINTS = ("producer_finish", "movement_start", "available", "consumer_st
 UNITS = ("step", "request")
 """Brackets around the unit whose end users feel."""
 
+DEFINITIONS = ("process", "group")
+"""Points that say who speaks, in text form: ``gapscope::process rank=0 host=a pid=9 gpu=GPU-...`` and
+``gapscope::group group=tp0 number=17 rank=0``, the number that stands for a group in compact form."""
+
 MARKS = HANDOFF_BRACKETS + HANDOFF_POINTS + UNITS
 
 KEY_FIELDS = ("src", "dst", "channel", "seq", "group", "slot")
@@ -47,10 +68,56 @@ KEY_FIELDS = ("src", "dst", "channel", "seq", "group", "slot")
 INTEGER_FIELDS = ("src", "dst", "channel", "seq", "slot", "step", "mb", "bytes", "src_stage", "dst_stage", "rank")
 TEXT_FIELDS = ("group", "dir", "name", "kind", "transport", "device", "job", "requests", "id")
 
+DIRECTIONS = ("", "fwd", "bwd")
+"""Values of ``dir`` as the log numbers them."""
+
 SEQ_BITS = 26
 CHANNEL_BITS = 4
 RANK_BITS = 16
 SEQ_MODULUS = 1 << SEQ_BITS
+HOST_MEMORY = 0xFF00
+"""From here on, src and dst of the compact form are host memory; ranks end below."""
+
+LOG_SLOT_BYTES = 96
+LOG_HEAD = b"gapscope mark log 2\n"
+LOG_MARK = "<4B4q"
+LOG_KEY = "<2H6i4H3q"
+LOG_COLUMNS = (
+    ("type", "u1"),
+    ("mark", "u1"),  # position in MARKS
+    ("flags", "u1"),  # LOG_OPEN, LOG_GROUP
+    ("reserved", "u1"),
+    ("thread", "i8"),  # the system's own number of the thread
+    ("start_ns", "i8"),
+    ("end_ns", "i8"),
+    ("error_ns", "i8"),
+    # from here on LOG_KEY, the same in all marks of one message
+    ("slot", "u2"),
+    ("kind", "u2"),  # number of a word; 0: none
+    ("channel", "i4"),
+    ("src", "i4"),  # host memory n is -1-n; of a group: number of the word that names it
+    ("dst", "i4"),
+    ("mb", "i4"),
+    ("src_stage", "i4"),
+    ("dst_stage", "i4"),
+    ("transport", "u2"),  # number of a word
+    ("name", "u2"),  # number of a word
+    ("device", "u2"),  # number of a word
+    ("dir", "u2"),  # position in DIRECTIONS
+    ("seq", "i8"),
+    ("step", "i8"),
+    ("bytes", "i8"),
+)
+"""Columns of a mark and their types (of numpy), in order. Null is the least value of an i4 or i8."""
+LOG_TEXT = "<4BI3q64s"  # type, what, flags, 0, bytes, thread, start_ns, end_ns, text
+LOG_ANCHOR = "<4BI3q64s"  # type, 0, 0, 0, 0, monotonic before, unix, monotonic after, nothing
+LOG_TEXTS = ("mark", "process", "word", "note")
+"""What a text may be: a mark in text form; a JSON object on the process (rank, world_size, host, boot_id, pid, gpu, ...;
+a later one completes an earlier one); a word, its number in the place of the thread; a JSON object with ``note``."""
+LOG_OPEN, LOG_GROUP = 1, 2
+"""Flags: not closed yet when it was written (a later record of the same mark closes it); the key is of a group."""
+NULL32, NULL64 = -(2**31), -(2**63)
+
 _DST_SHIFT = SEQ_BITS + CHANNEL_BITS
 _SRC_SHIFT = _DST_SHIFT + RANK_BITS
 _KIND_SHIFT = _SRC_SHIFT + RANK_BITS
@@ -76,11 +143,15 @@ def format_mark(mark: str, **fields: object) -> str:
 
 
 def pack_pair(src: int, dst: int, channel: int, seq: int) -> int:
-    """Return the compact payload of a handoff between two ranks.
+    """Return the compact payload of a handoff between two ranks, or a rank and host memory (``-1-n``).
 
     >>> hex(pack_pair(0, 1, 0, 57))
     '0x40000039'
+    >>> unpack(pack_pair(-1, 0, 0, 3))
+    (False, 65280, 0, 0, 3)
     """
+    src = HOST_MEMORY - 1 - src if src < 0 else src
+    dst = HOST_MEMORY - 1 - dst if dst < 0 else dst
     _check("src", src, RANK_BITS)
     _check("dst", dst, RANK_BITS)
     _check("channel", channel, CHANNEL_BITS)

@@ -1,0 +1,283 @@
+"""The hot path: from a call in the user's job to the emitters.
+
+With nothing switched on, a mark costs a function call. Inside code that torch compiles, a mark leaves no trace: neither a
+graph break nor a call. While a CUDA graph is captured it leaves a note, since what is captured does not run then.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from time import perf_counter_ns
+from typing import Any, TypeVar
+
+from gapscope_instrumentation.contract import MARKS
+from gapscope_instrumentation.emitters.base import Emitter
+from gapscope_instrumentation.handoff import Handoff
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+PRODUCE, SUBMIT, RECEIVE, CONSUME, PRODUCER_FINISH, MOVEMENT_START, AVAILABLE, CONSUMER_START, STEP, REQUEST = range(10)
+assert MARKS[PRODUCE] == "produce"
+assert MARKS[REQUEST] == "request"
+
+current_step: ContextVar[int | None] = ContextVar("gapscope_step", default=None)
+"""The step that the calling code is in: handoffs made in it bear its number."""
+
+_emitters: tuple[Emitter, ...] = ()
+_turn = 0
+own_cost = [0, 0, 0]
+"""Of one bracket in `SAMPLED_EVERY`: how many were timed, and nanoseconds spent in opening and in closing them."""
+
+SAMPLED_EVERY = 61  # a prime: not in step with the microbatches
+_failed: set[str] = set()
+
+
+def _never() -> bool:
+    return False
+
+
+_compiling: Callable[[], bool] = _never
+_capturing: Callable[[], bool] = _never
+
+
+def set_emitters(emitters: tuple[Emitter, ...]) -> None:
+    """Say where marks go from now on; nowhere if empty. The first opens first and closes last."""
+    global _emitters  # noqa: PLW0603 - one cell that every mark looks at
+    _emitters = emitters
+
+
+def emitters() -> tuple[Emitter, ...]:
+    """Return where marks go."""
+    return _emitters
+
+
+def notice_torch() -> None:
+    """Learn how torch tells that it compiles or captures, once it is loaded."""
+    global _compiling, _capturing  # noqa: PLW0603 - as above
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    if _compiling is _never:
+        compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None)
+        _compiling = _never if compiling is None else compiling
+    if _capturing is _never and (cuda := getattr(torch, "cuda", None)) is not None and cuda.is_initialized():
+        _capturing = cuda.is_current_stream_capturing
+
+
+class Bracket:
+    """A bracket around code: use it with ``with``, as a decorator, or by `start` and `end`, on whatever threads."""
+
+    __slots__ = ("_mark", "_opened", "_where")
+
+    def __init__(self, mark: int, where: Any) -> None:
+        self._mark, self._where = mark, where
+        self._opened: Any = None
+
+    def start(self) -> Bracket:
+        """Open it. Does nothing while it is open."""
+        global _turn  # noqa: PLW0603 - counts brackets; losing one between threads does no harm
+        if self._opened is None:
+            if not _emitters:
+                self._where._skip(self._mark)
+            elif not _compiling():
+                _turn += 1
+                if _turn % SAMPLED_EVERY:
+                    self._opened = _begin(self._mark, self._where._this(self._mark))
+                else:
+                    self._opened = _timed_begin(self._mark, self._where)
+        return self
+
+    def end(self) -> None:
+        """Close it; the second time does nothing."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            _end(opened)
+
+    __enter__ = start
+
+    def __exit__(self, kind: object, error: object, at: object) -> None:
+        self.end()
+
+    def __call__(self, function: Function) -> Function:
+        """Return the function with a bracket around each of its calls."""
+        return wrap(function, lambda: bracket(self._mark, self._where))
+
+
+class Nothing(Bracket):
+    """What a bracket is inside compiled code. It is made there: torch cannot enter a context from outside."""
+
+    __slots__ = ()
+
+    def start(self) -> Bracket:
+        return self
+
+    def end(self) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, at: object) -> None:
+        pass
+
+    def __call__(self, function: Function) -> Function:
+        return function
+
+
+class _Idle(Nothing):
+    """What the bracket of a handoff is while nothing is switched on; one for all.
+
+    Its methods are a built-in function that takes anything and returns something false: that saves a third of the cost.
+    """
+
+    __slots__ = ()
+    __enter__ = "".format  # type: ignore[assignment]
+    __exit__ = "".format  # type: ignore[assignment]
+
+
+class Off(Bracket):
+    """A bracket of an edge while nothing is switched on: it counts, so that both sides agree whenever that changes.
+
+    One for all its uses: it keeps nothing of them.
+    """
+
+    __slots__ = ("_count",)
+
+    def __init__(self, mark: int, where: Any, count: Iterator[int]) -> None:
+        super().__init__(mark, where)
+        self._count = count
+
+    def start(self) -> Bracket:
+        """Open a bracket of its own, should marks have been switched on meanwhile."""
+        return Bracket(self._mark, self._where).start()
+
+    def __enter__(self) -> None:
+        next(self._count)
+
+    __exit__ = "".format  # type: ignore[assignment]
+
+
+def bracket(mark: int, where: Any) -> Bracket:
+    """Return a bracket on a handoff, or on the next one of an edge."""
+    if _compiling():
+        return Nothing(mark, None)
+    if not _emitters:
+        return where._off[mark]  # type: ignore[no-any-return]
+    return Bracket(mark, where)
+
+
+def point(mark: int, where: Any) -> None:
+    """Mark a point of a handoff, or of the next one of an edge."""
+    if not _compiling():
+        if _emitters:
+            mark_point(mark, where._this(mark))
+        else:
+            where._skip(mark)
+
+
+def mark_point(mark: int, handoff: Handoff) -> None:
+    """Write a point to all emitters."""
+    if _capturing():
+        _note_capture(mark)
+        return
+    for emitter in _emitters:
+        try:
+            emitter.point(mark, handoff)
+        except Exception as error:  # noqa: BLE001 - a mark must not end the job
+            _out_of_order(emitter, error)
+
+
+def _begin(mark: int, handoff: Handoff) -> Any:
+    """Open a bracket with all emitters; return what `_end` needs, None if there is nothing to close."""
+    if _capturing():
+        _note_capture(mark)
+        return None
+    emitters = _emitters
+    tokens = []
+    for emitter in emitters:
+        try:
+            tokens.append(emitter.begin(mark, handoff))
+        except Exception as error:  # noqa: BLE001, PERF203 - a mark must not end the job
+            tokens.append(None)
+            _out_of_order(emitter, error)
+    return emitters, tokens
+
+
+def _timed_begin(mark: int, where: Any) -> Any:
+    """Open a bracket whose own cost is measured."""
+    began = perf_counter_ns()
+    opened = _begin(mark, where._this(mark))
+    own_cost[1] += perf_counter_ns() - began
+    return None if opened is None else (*opened, None)
+
+
+def _end(opened: Any) -> None:
+    if len(opened) == 3:
+        began = perf_counter_ns()
+        _end(opened[:2])
+        own_cost[2] += perf_counter_ns() - began
+        own_cost[0] += 1
+        return
+    emitters, tokens = opened
+    at = len(tokens)
+    while at:
+        at -= 1
+        token = tokens[at]
+        if token is not None:
+            try:
+                emitters[at].end(token)
+            except Exception as error:  # noqa: BLE001 - a mark must not end the job
+                _out_of_order(emitters[at], error)
+
+
+def wrap(function: Function, around: Callable[[], Any]) -> Function:
+    """Return ``function`` with a fresh context around each call, coroutines and generators included."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with around():
+                return await function(*args, **kwargs)
+
+        return coroutine  # type: ignore[return-value]
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with around():
+                return (yield from function(*args, **kwargs))
+
+        return generator  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with around():
+            return function(*args, **kwargs)
+
+    return plain  # type: ignore[return-value]
+
+
+def _note_capture(mark: int) -> None:
+    for emitter in _emitters:
+        note = getattr(emitter, "note", None)
+        if note is not None:
+            note("captured", mark=MARKS[mark])
+
+
+def _out_of_order(emitter: Emitter, error: Exception) -> None:
+    """Take an emitter out that fails, and say so once."""
+    set_emitters(tuple(e for e in _emitters if e is not emitter))
+    if emitter.name not in _failed:
+        _failed.add(emitter.name)
+        warnings.warn(
+            f"gapscope: marks no longer go to {emitter.name} ({type(error).__name__}: {error}).", RuntimeWarning, stacklevel=3
+        )
+
+
+IDLE = _Idle(PRODUCE, None)
+Handoff._off = (IDLE,) * len(MARKS)

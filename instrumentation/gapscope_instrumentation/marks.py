@@ -1,0 +1,220 @@
+"""The marks: brackets around the code that enqueues the work of a handoff, and points.
+
+Each takes a handoff, or an edge for its next one; ``with``, as a decorator, or ``start()`` and ``end()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from itertools import count
+from typing import Any, TypeVar
+
+from gapscope_instrumentation import marking, recorder
+from gapscope_instrumentation.edges import Edge
+from gapscope_instrumentation.handoff import Handoff
+from gapscope_instrumentation.marking import (
+    AVAILABLE,
+    CONSUME,
+    CONSUMER_START,
+    IDLE,
+    MOVEMENT_START,
+    Nothing,
+    PRODUCE,
+    PRODUCER_FINISH,
+    RECEIVE,
+    REQUEST,
+    STEP,
+    SUBMIT,
+    Bracket,
+    bracket,
+    point,
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Where = Handoff | Edge
+
+
+def produce(where: Where, /) -> Bracket:
+    """Bracket the code that computes what is handed off (source rank)."""
+    if marking._emitters or marking._compiling():
+        return bracket(PRODUCE, where)
+    return where._off[PRODUCE]
+
+
+def submit(where: Where, /) -> Bracket:
+    """Bracket the send call (source rank)."""
+    if marking._emitters or marking._compiling():
+        return bracket(SUBMIT, where)
+    return where._off[SUBMIT]
+
+
+def receive(where: Where, /) -> Bracket:
+    """Bracket the receive: posting it, waiting for it, what must follow before use. May come several times per handoff."""
+    if marking._emitters or marking._compiling():
+        return bracket(RECEIVE, where)
+    return where._off[RECEIVE]
+
+
+def consume(where: Where, /) -> Bracket:
+    """Bracket the code that uses what was handed off (destination rank)."""
+    if marking._emitters or marking._compiling():
+        return bracket(CONSUME, where)
+    return where._off[CONSUME]
+
+
+def transfer(where: Where, /) -> Transfer:
+    """Bracket a movement that this process makes alone: an offload to host memory, a load from it, a one-sided copy."""
+    return Transfer(submit(where), receive(where))
+
+
+def producer_finish(where: Where, /) -> None:
+    """Mark that all work before this, on the calling thread, is what was handed off."""
+    if marking._emitters:
+        point(PRODUCER_FINISH, where)
+    elif where._counts_itself and not marking._compiling():
+        where._skip(PRODUCER_FINISH)
+
+
+def movement_start(where: Where, /) -> None:
+    """Mark that the next operation launched moves the first byte."""
+    if marking._emitters:
+        point(MOVEMENT_START, where)
+    elif where._counts_itself and not marking._compiling():
+        where._skip(MOVEMENT_START)
+
+
+def available(where: Where, /) -> None:
+    """Mark that after all work before this, the data may be read."""
+    if marking._emitters:
+        point(AVAILABLE, where)
+    elif where._counts_itself and not marking._compiling():
+        where._skip(AVAILABLE)
+
+
+def consumer_start(where: Where, /) -> None:
+    """Mark that the next operation launched is the first that uses the data."""
+    if marking._emitters:
+        point(CONSUMER_START, where)
+    elif where._counts_itself and not marking._compiling():
+        where._skip(CONSUMER_START)
+
+
+class Transfer:
+    """A submit and a receive around one movement."""
+
+    __slots__ = ("_receive", "_submit")
+
+    def __init__(self, submit_bracket: Bracket, receive_bracket: Bracket) -> None:
+        self._submit, self._receive = submit_bracket, receive_bracket
+
+    def start(self) -> Transfer:
+        """Open both."""
+        self._submit.start()
+        self._receive.start()
+        return self
+
+    def end(self) -> None:
+        """Close both."""
+        self._receive.end()
+        self._submit.end()
+
+    def __enter__(self) -> Transfer:
+        self._submit.__enter__()
+        self._receive.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: object, at: object) -> None:
+        self._receive.__exit__(kind, error, at)
+        self._submit.__exit__(kind, error, at)
+
+
+class _Unit(Bracket):
+    """The bracket of a step or request."""
+
+    __slots__ = ("_before",)
+
+    def start(self) -> Bracket:
+        if self._opened is None:
+            recorder.notice()
+            self._before = None
+            if self._mark == STEP:
+                self._before = marking.current_step.set(self._where.step)
+            super().start()
+        return self
+
+    def end(self) -> None:
+        before = getattr(self, "_before", None)
+        if before is not None:
+            self._before = None
+            try:
+                marking.current_step.reset(before)
+            except ValueError:  # ended in another context than it began in, as a callback may
+                pass
+        super().end()
+
+    __enter__ = start
+
+    def __exit__(self, kind: object, error: object, at: object) -> None:
+        self.end()
+
+
+_requests = count()
+
+
+def step(number: int, /, *, requests: Iterable[str] | None = None, rank: int | None = None, **fields: Any) -> Bracket:
+    """Bracket one step of the job: an iteration of training, a decode step.
+
+    Handoffs made inside bear its number.
+
+    Args:
+        number: The same on every rank.
+        requests: Ids of the requests that it serves.
+        rank: This rank, where nothing else tells it.
+        fields: Fields of your own.
+    """
+    if marking._compiling():
+        return Nothing(STEP, None)
+    if not marking._emitters:
+        return IDLE
+    extra = dict(fields)
+    if requests is not None:
+        extra["requests"] = ",".join(requests)
+    return _Unit(STEP, Handoff(step=number, rank=rank, **extra))
+
+
+def request(name: str, /, *, rank: int | None = None, **fields: Any) -> Bracket:
+    """Bracket one request, from its arrival to its answer.
+
+    Args:
+        name: Its id: one word.
+        rank: This rank, where nothing else tells it.
+        fields: Fields of your own.
+    """
+    if marking._compiling():
+        return Nothing(REQUEST, None)
+    if not marking._emitters:
+        return IDLE
+    return _Unit(REQUEST, Handoff(seq=next(_requests), rank=rank, id=name, **fields))
+
+
+def stage(*, consumes: Where | None = None, produces: Where | None = None) -> Callable[[Function], Function]:
+    """Return a decorator for the callable of a pipeline stage: each call uses one handoff and computes the next one.
+
+    Args:
+        consumes: Edge that the stage takes its input from; None: the first stage.
+        produces: Edge that its result goes to; None: the last stage.
+    """
+
+    def around() -> ExitStack:
+        stack = ExitStack()
+        if consumes is not None:
+            stack.enter_context(consume(consumes))
+        if produces is not None:
+            stack.enter_context(produce(produces))
+        return stack
+
+    def decorate(function: Function) -> Function:
+        return marking.wrap(function, around)
+
+    return decorate
