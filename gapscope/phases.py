@@ -21,19 +21,24 @@ def with_phases(handoffs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         The table with ``submission_ns, start_wait_ns, movement_ns, consumer_wait_ns`` and ``movement_unposted_ns``: the
-        part of ``movement_ns`` before the destination had posted its receive. All null where an event or the gap is
-        missing, or where the gap is negative; the last also where ``receive_post_ns`` is.
+        part of ``movement_ns`` before the destination had posted its receive. A phase is null where one of the events
+        that bound it is missing (the others are there all the same), and all are where the gap is missing or negative;
+        the last also where ``receive_post_ns`` is.
     """
     start, end = pl.col("producer_finish_ns"), pl.col("consumer_start_ns")
+    events = ("producer_finish", "submit", "movement_start", "available", "consumer_start")
     cuts = [start]
-    for event in ("submit", "movement_start", "available"):
+    for event in events[1:-1]:  # an event that is missing cuts nothing, and bounds no phase
         cuts.append(pl.min_horizontal(pl.max_horizontal(cuts[-1], pl.col(f"{event}_ns")), end))
     cuts.append(end)
-    events = ("producer_finish", "submit", "movement_start", "available", "consumer_start")
-    whole = pl.all_horizontal(pl.col(f"{e}_ns").is_not_null() for e in events) & (pl.col("gap_ns") >= 0)
+    there = [pl.col(f"{e}_ns").is_not_null() for e in events]
+    has_gap = there[0] & there[-1] & (pl.col("gap_ns") >= 0)
     posted = pl.min_horizontal(pl.max_horizontal(cuts[2], pl.col("receive_post_ns")), cuts[3])
-    known = whole & pl.col("receive_post_ns").is_not_null()
+    is_known = has_gap & there[2] & there[3] & pl.col("receive_post_ns").is_not_null()
     return handoffs.with_columns(
-        *(pl.when(whole).then(cuts[i + 1] - cuts[i]).alias(f"{phase}_ns") for i, phase in enumerate(PHASES)),
-        pl.when(known).then(posted - cuts[2]).alias(f"{UNPOSTED}_ns"),
+        *(
+            pl.when(has_gap & there[i] & there[i + 1]).then(cuts[i + 1] - cuts[i]).alias(f"{phase}_ns")
+            for i, phase in enumerate(PHASES)
+        ),
+        pl.when(is_known).then(posted - cuts[2]).alias(f"{UNPOSTED}_ns"),
     )

@@ -14,6 +14,9 @@ from gapscope_instrumentation.contract import MARKS
 from gapscope_instrumentation.handoff import FIELDS, Handoff
 
 
+_new = object.__new__
+
+
 class Edge:
     """All handoffs from one rank to another, or of one group of ranks.
 
@@ -51,7 +54,7 @@ class Edge:
         else:
             fields.setdefault("rank", identity.rank())
         self.src, self.dst, self.channel, self.group = src, dst, channel, group
-        self._fields = fields
+        self._known = Handoff(src, dst, channel=channel, group=group, **fields).__dict__
         self._handles = count()
         self._counts = tuple(count() for _ in MARKS)
         self._off = tuple(marking.Off(mark, self, counted) for mark, counted in enumerate(self._counts))
@@ -67,18 +70,14 @@ class Edge:
         return self._made(next(self._handles), fields)
 
     def _made(self, seq: int, fields: dict[str, Any] | None) -> Handoff:
-        made = Handoff(self.src, self.dst, seq)
-        if self.channel:
-            made.channel = self.channel
-        if self.group is not None:
-            made.group = self.group
-        if marking._emitters:
-            made.step = marking.current_step.get()
-            for given in (self._fields, fields):
-                if given and given.keys() <= FIELDS:
-                    made.__dict__.update(given)
-                elif given:
-                    made.set(**given)
+        made = _new(Handoff)
+        if not marking._emitters:
+            made.__dict__ = {**self._known, "seq": seq}
+        elif fields and not fields.keys() <= FIELDS:
+            made.__dict__ = {**self._known, "seq": seq, "step": marking.current_step.get()}
+            made.set(**fields)
+        else:
+            made.__dict__ = {**self._known, "seq": seq, "step": marking.current_step.get(), **(fields or {})}
         return made
 
     def _this(self, mark: int) -> Handoff:

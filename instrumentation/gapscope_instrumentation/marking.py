@@ -12,9 +12,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
+from gapscope_instrumentation.capturing import threads as captures
 from gapscope_instrumentation.contract import MARKS
 from gapscope_instrumentation.emitters.base import Emitter
 from gapscope_instrumentation.handoff import Handoff
@@ -29,7 +31,7 @@ current_step: ContextVar[int | None] = ContextVar("gapscope_step", default=None)
 """The step that the calling code is in: handoffs made in it bear its number."""
 
 _emitters: tuple[Emitter, ...] = ()
-_turn = 0
+_until_timed = 61
 own_cost = [0, 0, 0]
 """Of one bracket in `SAMPLED_EVERY`: how many were timed, and nanoseconds spent in opening and in closing them."""
 
@@ -42,7 +44,6 @@ def _never() -> bool:
 
 
 _compiling: Callable[[], bool] = _never
-_capturing: Callable[[], bool] = _never
 
 
 def set_emitters(emitters: tuple[Emitter, ...]) -> None:
@@ -57,55 +58,106 @@ def emitters() -> tuple[Emitter, ...]:
 
 
 def notice_torch() -> None:
-    """Learn how torch tells that it compiles or captures, once it is loaded."""
-    global _compiling, _capturing  # noqa: PLW0603 - as above
+    """Learn how torch tells that it compiles, once it is loaded."""
+    global _compiling  # noqa: PLW0603 - as above
     torch = sys.modules.get("torch")
-    if torch is None:
-        return
-    if _compiling is _never:
-        compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None)
-        _compiling = _never if compiling is None else compiling
-    if _capturing is _never and (cuda := getattr(torch, "cuda", None)) is not None and cuda.is_initialized():
-        _capturing = cuda.is_current_stream_capturing
+    if torch is not None and _compiling is _never:
+        _compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", _never)
 
 
 class Bracket:
     """A bracket around code: use it with ``with``, as a decorator, or by `start` and `end`, on whatever threads."""
 
-    __slots__ = ("_mark", "_opened", "_where")
+    __slots__ = ("_by", "_mark", "_opened", "_where")
 
     def __init__(self, mark: int, where: Any) -> None:
         self._mark, self._where = mark, where
+        self._by: tuple[Emitter, ...] = ()
         self._opened: Any = None
 
     def start(self) -> Bracket:
         """Open it. Does nothing while it is open."""
-        global _turn  # noqa: PLW0603 - counts brackets; losing one between threads does no harm
-        if self._opened is None:
-            if not _emitters:
-                self._where._skip(self._mark)
-            elif not _compiling():
-                _turn += 1
-                if _turn % SAMPLED_EVERY:
-                    self._opened = _begin(self._mark, self._where._this(self._mark))
-                else:
-                    self._opened = _timed_begin(self._mark, self._where)
+        if not self._by and not _compiling():
+            self.__enter__()
         return self
 
     def end(self) -> None:
         """Close it; the second time does nothing."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            _end(opened)
+        self.__exit__(None, None, None)
 
-    __enter__ = start
+    def __enter__(self) -> None:
+        global _until_timed  # noqa: PLW0603 - counts down; losing one between threads does no harm
+        _until_timed -= 1
+        if _until_timed <= 0:
+            _until_timed = SAMPLED_EVERY
+            self._timed_enter()
+            return
+        where, self._by = self._where, _emitters
+        if not _emitters:
+            where._skip(self._mark)
+            return
+        handoff = where if where.__class__ is Handoff else where._this(self._mark)
+        if captures and get_ident() in captures:
+            _note_capture(self._mark)
+            self._by = ()
+        elif len(self._by) == 1:
+            try:
+                self._opened = self._by[0].begin(self._mark, handoff)
+            except Exception as error:  # noqa: BLE001 - a mark must not end the job
+                _out_of_order(self._by[0], error)
+                self._by = ()
+        else:
+            self._opened = _begin(self._by, self._mark, handoff)
+
+    def _timed_enter(self) -> None:
+        """Open it, and let its own cost be measured."""
+        began = perf_counter_ns()
+        self.__enter__()
+        if self._by:
+            spent = perf_counter_ns() - began
+            self._by, self._opened = (_CLOCK,), (self._by, self._opened, spent)
 
     def __exit__(self, kind: object, error: object, at: object) -> None:
-        self.end()
+        by, self._by = self._by, ()
+        if len(by) == 1:
+            if self._opened is not None:
+                try:
+                    by[0].end(self._opened)
+                except Exception as error:  # noqa: BLE001 - a mark must not end the job
+                    _out_of_order(by[0], error)
+        elif by:
+            _end(by, self._opened)
 
     def __call__(self, function: Function) -> Function:
         """Return the function with a bracket around each of its calls."""
         return wrap(function, lambda: bracket(self._mark, self._where))
+
+
+class _Clock:
+    """Stands for the emitters of a bracket whose own cost is measured."""
+
+    name = "clock"
+
+    def begin(self, mark: int, handoff: Handoff) -> object:
+        """Is not called: such a bracket is opened by its emitters."""
+
+    def end(self, token: object) -> None:
+        """Close the bracket with its emitters, and note what that took."""
+        by, opened, spent_ns = token  # type: ignore[misc]
+        began = perf_counter_ns()
+        _end(by, [opened] if len(by) == 1 else opened)
+        own_cost[2] += perf_counter_ns() - began
+        own_cost[1] += spent_ns
+        own_cost[0] += 1
+
+    def point(self, mark: int, handoff: Handoff) -> None:
+        """Is not called."""
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+_CLOCK = _Clock()
 
 
 class Nothing(Bracket):
@@ -166,9 +218,9 @@ def bracket(mark: int, where: Any) -> Bracket:
     """Return a bracket on a handoff, or on the next one of an edge."""
     if _compiling():
         return Nothing(mark, None)
-    if not _emitters:
-        return where._off[mark]  # type: ignore[no-any-return]
-    return Bracket(mark, where)
+    if _emitters:
+        return Bracket(mark, where)
+    return where._off[mark]  # type: ignore[no-any-return]
 
 
 def point(mark: int, where: Any) -> None:
@@ -182,7 +234,7 @@ def point(mark: int, where: Any) -> None:
 
 def mark_point(mark: int, handoff: Handoff) -> None:
     """Write a point to all emitters."""
-    if _capturing():
+    if captures and get_ident() in captures:
         _note_capture(mark)
         return
     for emitter in _emitters:
@@ -192,47 +244,26 @@ def mark_point(mark: int, handoff: Handoff) -> None:
             _out_of_order(emitter, error)
 
 
-def _begin(mark: int, handoff: Handoff) -> Any:
-    """Open a bracket with all emitters; return what `_end` needs, None if there is nothing to close."""
-    if _capturing():
-        _note_capture(mark)
-        return None
-    emitters = _emitters
-    tokens = []
-    for emitter in emitters:
+def _begin(by: tuple[Emitter, ...], mark: int, handoff: Handoff) -> list[Any]:
+    """Open a bracket with several emitters; return their tokens."""
+    tokens: list[Any] = []
+    for emitter in by:
         try:
             tokens.append(emitter.begin(mark, handoff))
         except Exception as error:  # noqa: BLE001, PERF203 - a mark must not end the job
             tokens.append(None)
             _out_of_order(emitter, error)
-    return emitters, tokens
+    return tokens
 
 
-def _timed_begin(mark: int, where: Any) -> Any:
-    """Open a bracket whose own cost is measured."""
-    began = perf_counter_ns()
-    opened = _begin(mark, where._this(mark))
-    own_cost[1] += perf_counter_ns() - began
-    return None if opened is None else (*opened, None)
-
-
-def _end(opened: Any) -> None:
-    if len(opened) == 3:
-        began = perf_counter_ns()
-        _end(opened[:2])
-        own_cost[2] += perf_counter_ns() - began
-        own_cost[0] += 1
-        return
-    emitters, tokens = opened
-    at = len(tokens)
-    while at:
-        at -= 1
-        token = tokens[at]
-        if token is not None:
+def _end(by: tuple[Emitter, ...], tokens: list[Any]) -> None:
+    """Close a bracket, the emitter that opened last first."""
+    for at in range(len(by) - 1, -1, -1):
+        if tokens[at] is not None:
             try:
-                emitters[at].end(token)
+                by[at].end(tokens[at])
             except Exception as error:  # noqa: BLE001 - a mark must not end the job
-                _out_of_order(emitters[at], error)
+                _out_of_order(by[at], error)
 
 
 def wrap(function: Function, around: Callable[[], Any]) -> Function:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from contextvars import Token
 from itertools import count
 from typing import Any, TypeVar
 
@@ -27,7 +28,6 @@ from gapscope_instrumentation.marking import (
     STEP,
     SUBMIT,
     Bracket,
-    bracket,
     point,
 )
 
@@ -37,30 +37,30 @@ Where = Handoff | Edge
 
 def produce(where: Where, /) -> Bracket:
     """Bracket the code that computes what is handed off (source rank)."""
-    if marking._emitters or marking._compiling():
-        return bracket(PRODUCE, where)
-    return where._off[PRODUCE]
+    if marking._compiling():
+        return Nothing(PRODUCE, None)
+    return Bracket(PRODUCE, where) if marking._emitters else where._off[PRODUCE]
 
 
 def submit(where: Where, /) -> Bracket:
     """Bracket the send call (source rank)."""
-    if marking._emitters or marking._compiling():
-        return bracket(SUBMIT, where)
-    return where._off[SUBMIT]
+    if marking._compiling():
+        return Nothing(SUBMIT, None)
+    return Bracket(SUBMIT, where) if marking._emitters else where._off[SUBMIT]
 
 
 def receive(where: Where, /) -> Bracket:
     """Bracket the receive: posting it, waiting for it, what must follow before use. May come several times per handoff."""
-    if marking._emitters or marking._compiling():
-        return bracket(RECEIVE, where)
-    return where._off[RECEIVE]
+    if marking._compiling():
+        return Nothing(RECEIVE, None)
+    return Bracket(RECEIVE, where) if marking._emitters else where._off[RECEIVE]
 
 
 def consume(where: Where, /) -> Bracket:
     """Bracket the code that uses what was handed off (destination rank)."""
-    if marking._emitters or marking._compiling():
-        return bracket(CONSUME, where)
-    return where._off[CONSUME]
+    if marking._compiling():
+        return Nothing(CONSUME, None)
+    return Bracket(CONSUME, where) if marking._emitters else where._off[CONSUME]
 
 
 def transfer(where: Where, /) -> Transfer:
@@ -119,44 +119,34 @@ class Transfer:
         self._receive.end()
         self._submit.end()
 
-    def __enter__(self) -> Transfer:
+    def __enter__(self) -> None:
         self._submit.__enter__()
         self._receive.__enter__()
-        return self
 
     def __exit__(self, kind: object, error: object, at: object) -> None:
         self._receive.__exit__(kind, error, at)
         self._submit.__exit__(kind, error, at)
 
 
-class _Unit(Bracket):
-    """The bracket of a step or request."""
+class _Step(Bracket):
+    """The bracket of a step: handoffs made inside bear its number."""
 
     __slots__ = ("_before",)
 
-    def start(self) -> Bracket:
-        if self._opened is None:
+    def __enter__(self) -> None:
+        if recorder.looks_due():
             recorder.notice()
-            self._before = None
-            if self._mark == STEP:
-                self._before = marking.current_step.set(self._where.step)
-            super().start()
-        return self
+        self._before: Token[int | None] | None = marking.current_step.set(self._where.step)
+        Bracket.__enter__(self)
 
-    def end(self) -> None:
-        before = getattr(self, "_before", None)
+    def __exit__(self, kind: object, error: object, at: object) -> None:
+        Bracket.__exit__(self, kind, error, at)
+        before, self._before = self._before, None
         if before is not None:
-            self._before = None
             try:
                 marking.current_step.reset(before)
             except ValueError:  # ended in another context than it began in, as a callback may
                 pass
-        super().end()
-
-    __enter__ = start
-
-    def __exit__(self, kind: object, error: object, at: object) -> None:
-        self.end()
 
 
 _requests = count()
@@ -177,10 +167,15 @@ def step(number: int, /, *, requests: Iterable[str] | None = None, rank: int | N
         return Nothing(STEP, None)
     if not marking._emitters:
         return IDLE
-    extra = dict(fields)
+    unit = Handoff()
+    unit.step = number
+    if rank is not None:
+        unit.rank = rank
     if requests is not None:
-        extra["requests"] = ",".join(requests)
-    return _Unit(STEP, Handoff(step=number, rank=rank, **extra))
+        fields["requests"] = ",".join(requests)
+    if fields:
+        unit.set(**fields)
+    return _Step(STEP, unit)
 
 
 def request(name: str, /, *, rank: int | None = None, **fields: Any) -> Bracket:
@@ -195,7 +190,7 @@ def request(name: str, /, *, rank: int | None = None, **fields: Any) -> Bracket:
         return Nothing(REQUEST, None)
     if not marking._emitters:
         return IDLE
-    return _Unit(REQUEST, Handoff(seq=next(_requests), rank=rank, id=name, **fields))
+    return Bracket(REQUEST, Handoff(seq=next(_requests), rank=rank, id=name, **fields))
 
 
 def stage(*, consumes: Where | None = None, produces: Where | None = None) -> Callable[[Function], Function]:

@@ -10,16 +10,19 @@ import warnings
 from pathlib import Path
 from types import TracebackType
 
-from gapscope_instrumentation import identity, marking
+from gapscope_instrumentation import capturing, identity, marking
 from gapscope_instrumentation.contract import CONTRACT_VERSION
 from gapscope_instrumentation.emitters.base import Emitter
 from gapscope_instrumentation.emitters.kineto import open_kineto
 from gapscope_instrumentation.emitters.log import LogEmitter
 from gapscope_instrumentation.emitters.nvtx import REMEDY, open_nvtx, tool_attached
+from gapscope_instrumentation.profiling import open_window
 
 DIRECTORY = "gapscope-marks"
 """Folder of mark logs, under the current one, unless ``GAPSCOPE_DIR`` names another."""
 
+LOOKS = 64
+_looks = 0
 _lock = threading.RLock()
 _on = 0
 _found: dict[str, str] = {}
@@ -98,13 +101,23 @@ def flush() -> None:
             emitter.flush()
 
 
+def looks_due() -> bool:
+    """Tell if it is time to `notice` again: at each of the first steps, then rarely."""
+    global _looks  # noqa: PLW0603 - as above
+    _looks += 1
+    return _looks <= LOOKS or _looks % LOOKS == 0
+
+
 def notice() -> None:
-    """Look again at what the job has loaded and started since; cheap where nothing is new."""
+    """Look again at what the job has loaded and started since."""
     marking.notice_torch()
     identity.notice_gpu()
-    if _on and _found.get("torch", "").endswith("not loaded") and "torch" in sys.modules:
-        with _lock:
-            _open()
+    if _on:
+        capturing.watch()
+        late = (_found.get("torch", ""), _found.get("device", ""))
+        if "torch is not loaded" in late and "torch" in sys.modules:
+            with _lock:
+                _open()
 
 
 def _open() -> None:
@@ -112,6 +125,7 @@ def _open() -> None:
     global _log  # noqa: PLW0603 - as above
     directory, wants_device = _settings
     marking.notice_torch()
+    capturing.watch()
     identity.notice_gpu()
     there = {emitter.name: emitter for emitter in marking.emitters()}
     if "nvtx" not in there:
@@ -141,7 +155,11 @@ def _open() -> None:
                 there["device"] = device
         else:
             _found["device"] = "not asked for"
-    order = ("nvtx", "torch", "device", "log")
+    if "window" not in there:
+        window = open_window()
+        if window is not None:
+            there["window"] = window
+    order = ("window", "nvtx", "torch", "device", "log")
     marking.set_emitters(tuple(there[name] for name in order if name in there))
 
 
@@ -151,6 +169,7 @@ def _close() -> None:
     marking.set_emitters(())
     for emitter in emitters:
         emitter.close()
+    capturing.unwatch()
     _found.clear()
     _log = None
 
@@ -184,9 +203,10 @@ def _after_fork() -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    for emitter in marking.emitters():
-        if isinstance(emitter, LogEmitter):
-            emitter.close()
+    emitters = marking.emitters()
+    marking.set_emitters(())
+    for emitter in emitters:
+        emitter.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -194,9 +214,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_if_asked() -> None:
-    """Switch on where the environment says so (``GAPSCOPE=1``)."""
-    if os.environ.get("GAPSCOPE", "0").lower() in ("1", "on", "true", "yes"):
+    """Switch on where the environment says so (``GAPSCOPE=1``), and attach the adapters that it names (``GAPSCOPE_ATTACH``).
+
+    An adapter is attached when the job has loaded its framework, also while marks are off: it counts from then on. One that
+    cannot be attached is a warning.
+    """
+    if not _on and os.environ.get("GAPSCOPE", "0").lower() in ("1", "on", "true", "yes"):
         capture().start()
+    if names := os.environ.get("GAPSCOPE_ATTACH"):
+        from gapscope_instrumentation.adapters.on_import import attach_on_import  # noqa: PLC0415 - most jobs ask for none
+
+        attach_on_import(names)
 
 
 __all__ = ["capture", "flush", "log_path", "notice", "start_if_asked", "status", "tool_attached"]

@@ -28,7 +28,7 @@ def handoff(**times):
         ({"receive_post": 190}, (30, 20, 30, 20), 30),
         ({"receive_post": None}, (30, 20, 30, 20), None),
         ({"available": 260}, (30, 20, 50, 0), 0),  # a violation: nothing goes beyond the gap
-        ({"movement_start": None}, (None, None, None, None), None),
+        ({"movement_start": None}, (30, None, None, 20), None),
         ({"consumer_start": 40}, (None, None, None, None), None),
     ],
 )

@@ -33,6 +33,7 @@ from gapscope_instrumentation.contract import (
     PREFIX,
 )
 from gapscope_instrumentation.handoff import Handoff
+from gapscope_instrumentation.worker_end import at_end_of_worker
 
 WRITTEN_AT = 1024
 PERIOD_S = 0.5
@@ -84,7 +85,14 @@ class LogEmitter:
         end_ns = _NOW()
         mark, handoff, thread, start_ns = token  # type: ignore[misc]
         self._open.pop(id(token), None)
-        self._put(self._record(1, mark, handoff, 0, thread, start_ns, end_ns, NULL64))
+        key, queue = handoff._key, self._queue
+        if key is None:
+            queue.append(self._record(1, mark, handoff, 0, thread, start_ns, end_ns, NULL64))
+        else:
+            flags = 0 if handoff.group is None else LOG_GROUP
+            queue.append(_HEAD(1, mark, flags, 0, thread, start_ns, end_ns, NULL64) + key)
+        if len(queue) >= WRITTEN_AT or self._writer is None:
+            self._see_to_writing()
 
     def point(self, mark: int, handoff: Handoff) -> None:
         """Write a point."""
@@ -145,10 +153,14 @@ class LogEmitter:
 
     def _put(self, record: bytes) -> None:
         self._queue.append(record)
+        if len(self._queue) >= WRITTEN_AT or self._writer is None:
+            self._see_to_writing()
+
+    def _see_to_writing(self) -> None:
+        if self._writer is None:
+            self._start_writer()
         if len(self._queue) >= WRITTEN_AT:
             self.flush()
-        elif self._writer is None:
-            self._start_writer()
 
     def _word(self, text: str) -> int:
         number = self._words.get(text)
@@ -210,6 +222,7 @@ class LogEmitter:
                 self._queue.append(self._record(1, mark, handoff, LOG_OPEN, thread, start_ns, NULL64, NULL64))
 
     def _start_writer(self) -> None:
+        at_end_of_worker(self.close)
         self._writer = threading.Thread(target=self._keep_writing, name="gapscope-log", daemon=True)
         try:
             self._writer.start()

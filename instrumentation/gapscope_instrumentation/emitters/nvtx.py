@@ -26,62 +26,53 @@ REMEDY = (
     "a newer Nsight Systems."
 )
 _ANNOUNCED_AGAIN = 256
+_NAMES = tuple(PREFIX + mark for mark in MARKS)
 
 
 class NvtxEmitter:
-    """Marks in the NVTX domain ``gapscope``."""
+    """Marks in the NVTX domain ``gapscope``.
+
+    Args:
+        begin: Opens a range: mark, handoff; returns what ``end`` needs.
+        end: Closes it: the package's own function, with nothing between.
+        point: Sets an instant.
+        say: Sets an instant with any text.
+    """
 
     name = "nvtx"
 
-    def __init__(self, start: Callable[..., Any], end: Callable[[Any], Any], point: Callable[..., Any], texts: bool) -> None:
-        self._start, self._end, self._point, self._texts = start, end, point, texts
-        self._names = [PREFIX + mark for mark in MARKS]
-        self._groups: dict[str, int] = {}
-
-    def begin(self, mark: int, handoff: Handoff) -> object:
-        """Open a range."""
-        if self._texts:
-            return self._start(self._names[mark] + handoff.text, None)
-        if handoff.group is not None:
-            self._announce(handoff)
-        try:
-            return self._start(mark, handoff.payload)
-        except ValueError:  # the key does not fit into 63 bits
-            return self._start(self._names[mark] + handoff.text, None)
-
-    def end(self, token: object) -> None:
-        """Close a range."""
-        self._end(token)
-
-    def point(self, mark: int, handoff: Handoff) -> None:
-        """Set an instant."""
-        if self._texts:
-            self._point(self._names[mark] + handoff.text, None)
-            return
-        if handoff.group is not None:
-            self._announce(handoff)
-        try:
-            self._point(mark, handoff.payload)
-        except ValueError:
-            self._point(self._names[mark] + handoff.text, None)
+    def __init__(
+        self,
+        begin: Callable[[int, Handoff], object],
+        end: Callable[[Any], None],
+        point: Callable[[int, Handoff], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.begin, self.end, self.point, self._say = begin, end, point, say
 
     def define(self, what: str, text: str) -> None:
         """Say who speaks (`DEFINITIONS`)."""
         if what in DEFINITIONS:
-            self._point(f"{PREFIX}{what} {text}", None)
+            self._say(f"{PREFIX}{what} {text}")
 
     def close(self) -> None:
         """Nothing is left to write."""
 
-    def _announce(self, handoff: Handoff) -> None:
-        """Say now and then which group a number stands for: a capture may begin late."""
+
+class _Groups:
+    """Says now and then which group a number of the compact form stands for: a capture may begin late."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._said = say, dict[str, int]()
+
+    def __call__(self, handoff: Handoff) -> None:
         group = handoff.group or ""
-        said = self._groups.get(group, 0)
+        said = self._said.get(group, 0)
         if said % _ANNOUNCED_AGAIN == 0:
             rank = "" if handoff.rank is None else f" rank={handoff.rank}"
-            self.define("group", f"group={group} number={group_number(group)}{rank}")
-        if len(self._groups) < 1 << 16:
-            self._groups[group] = said + 1
+            self._say(f"{PREFIX}group group={group} number={group_number(group)}{rank}")
+        if said or len(self._said) < 1 << 16:
+            self._said[group] = said + 1
 
 
 def tool_attached() -> bool:
@@ -130,37 +121,83 @@ def _fresh_domain(nvtx: Any) -> Any:
 
 
 def _with_domain(domain: Any, texts: bool) -> NvtxEmitter | None:
-    attributes: list[Any] = []
-    if not texts:
-        attributes = [domain.get_event_attributes(message=PREFIX + mark) for mark in MARKS]
-        if len({id(a) for a in attributes}) != len(MARKS):
-            return None
+    start, mark_instant = domain.start_range, domain.mark
 
-    def start(mark: Any, payload: int | None) -> Any:
-        if payload is None:
-            return domain.start_range(message=mark)
-        return domain.start_range(attributes[mark], payload=payload)
+    def say(text: str) -> None:
+        mark_instant(message=text)
 
-    def point(mark: Any, payload: int | None) -> None:
-        if payload is None:
-            domain.mark(message=mark)
-        else:
-            domain.mark(attributes[mark], payload=payload)
+    if texts:
+        return _in_text(lambda text: start(message=text), domain.end_range, say)
+    attributes = [domain.get_event_attributes(message=PREFIX + mark) for mark in MARKS]
+    if len({id(a) for a in attributes}) != len(MARKS):
+        return None
+    announce = _Groups(say)
 
-    return NvtxEmitter(start, domain.end_range, point, texts)
+    def begin(mark: int, handoff: Handoff) -> object:
+        payload = handoff._payload
+        if payload is None or handoff.group is not None:
+            try:
+                payload = handoff.payload
+            except ValueError:  # it does not fit into 63 bits, or is of another message than the first
+                return start(message=_NAMES[mark] + handoff.text)
+            if handoff.group is not None:
+                announce(handoff)
+        return start(attributes[mark], payload=payload)
+
+    def point(mark: int, handoff: Handoff) -> None:
+        try:
+            payload = handoff.payload
+        except ValueError:
+            say(_NAMES[mark] + handoff.text)
+            return
+        if handoff.group is not None:
+            announce(handoff)
+        mark_instant(attributes[mark], payload=payload)
+
+    return NvtxEmitter(begin, domain.end_range, point, say)
 
 
-def _without_domain(nvtx: Any, texts: bool) -> NvtxEmitter | None:
-    names = [PREFIX + mark for mark in MARKS]
+def _without_domain(nvtx: Any, texts: bool) -> NvtxEmitter:
+    start, mark_instant = nvtx.start_range, nvtx.mark
 
-    def start(mark: Any, payload: int | None) -> Any:
-        message = mark if payload is None else names[mark]
-        return nvtx.start_range(message, domain=NVTX_DOMAIN, payload=payload)
+    def say(text: str) -> None:
+        mark_instant(text, domain=NVTX_DOMAIN)
 
-    def point(mark: Any, payload: int | None) -> None:
-        nvtx.mark(mark if payload is None else names[mark], domain=NVTX_DOMAIN, payload=payload)
+    if texts:
+        return _in_text(lambda text: start(text, domain=NVTX_DOMAIN), nvtx.end_range, say)
+    announce = _Groups(say)
 
-    return NvtxEmitter(start, nvtx.end_range, point, texts)
+    def begin(mark: int, handoff: Handoff) -> object:
+        payload = handoff._payload
+        if payload is None or handoff.group is not None:
+            try:
+                payload = handoff.payload
+            except ValueError:
+                return start(_NAMES[mark] + handoff.text, domain=NVTX_DOMAIN)
+            if handoff.group is not None:
+                announce(handoff)
+        return start(_NAMES[mark], domain=NVTX_DOMAIN, payload=payload)
+
+    def point(mark: int, handoff: Handoff) -> None:
+        try:
+            payload = handoff.payload
+        except ValueError:
+            say(_NAMES[mark] + handoff.text)
+            return
+        if handoff.group is not None:
+            announce(handoff)
+        mark_instant(_NAMES[mark], domain=NVTX_DOMAIN, payload=payload)
+
+    return NvtxEmitter(begin, nvtx.end_range, point, say)
+
+
+def _in_text(start: Callable[[str], object], end: Callable[[Any], None], say: Callable[[str], None]) -> NvtxEmitter:
+    return NvtxEmitter(
+        lambda mark, handoff: start(_NAMES[mark] + handoff.text),
+        end,
+        lambda mark, handoff: say(_NAMES[mark] + handoff.text),
+        say,
+    )
 
 
 def _version() -> str:
