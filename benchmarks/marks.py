@@ -1,11 +1,11 @@
-"""What a mark costs: off, with NVTX attached, under torch.profiler, with the log; and what marks do to the steps of a pipeline.
+"""What a mark costs: off, with NVTX, under torch.profiler, with the log; and what marks do to the steps of a pipeline.
 
-    python benchmarks/marks.py [--nsys PROGRAM] [--pythonpath DIR] [--steps 400]
+    python benchmarks/marks.py [--nsys PROGRAM] [--pythonpath DIR] [--steps 4000]
 
-Prints Markdown. "Own call" is what the recording's own call takes, made by hand with everything prepared; "bracket" is ours
-around nothing. Each number is the least of several repetitions (interruptions only add). NVTX is measured in a process of its
-own under ``nsys profile``; ``--pythonpath`` names a folder whose nvtx that nsys takes (0.2.11 for Nsight Systems 2023.4). The
-pipeline is `examples/two_stages.py`: blocks of steps with marks and without take turns, in one run.
+Prints Markdown. "Own call" is what the recording's own call takes, made by hand with everything prepared; "bracket" is
+ours around nothing. Each number is the least of several repetitions (interruptions only add). NVTX is measured in a
+process of its own under ``nsys profile``; ``--pythonpath`` names a folder whose nvtx that nsys takes (0.2.11 for Nsight
+Systems 2023.4). The pipeline is `examples/two_stages.py`: blocks of steps with marks and without take turns in one run.
 """
 
 from __future__ import annotations

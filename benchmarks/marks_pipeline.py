@@ -21,10 +21,10 @@ import torch.multiprocessing as mp
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
 from mailbox import Mailbox
-from over_gloo import OverGloo
-from two_stages import LAYERS, ROWS, Stage, first_stage, second_stage
 
 import gapscope_instrumentation as gs
+from over_gloo import OverGloo
+from two_stages import LAYERS, ROWS, Stage, first_stage, second_stage
 
 BLOCK = 20
 

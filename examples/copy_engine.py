@@ -1,14 +1,15 @@
 """A one-sided copy: the source writes into the destination's own memory (CUDA IPC), then raises a flag there.
 
-The destination's compute stream waits for the flag (``cuStreamWaitValue64``), copies out of the buffer and frees it. No kernel
-moves the data, and the destination's host has no part in the movement.
+The destination's compute stream waits for the flag (``cuStreamWaitValue64``), copies out of the buffer and frees it.
+No kernel moves the data, and the destination's host has no part in the movement.
 """
 
 from __future__ import annotations
 
+from mailbox import call
+
 import torch
 import torch.distributed as dist
-from mailbox import call
 
 DATA, FREE, BUFFER = 0, 256, 4096
 
@@ -24,7 +25,7 @@ class CopyEngine:
     name = "copy_engine"
 
     def __init__(self, rank: int, size_bytes: int) -> None:
-        from cuda.bindings import driver  # noqa: PLC0415 - only where there is a GPU
+        from cuda.bindings import driver
 
         self.size_bytes = size_bytes
         self.stream = torch.cuda.Stream()

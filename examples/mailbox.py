@@ -1,7 +1,8 @@
 """A mailbox: one slot of pinned host memory that both ranks see, and two flags, all in stream order.
 
-Source: wait until the slot is free, copy device to host, raise the data flag. Destination: wait for the data flag, copy host
-to device, free the slot. The host only enqueues; a wait is a command of the stream (``cuStreamWaitValue32``).
+Source: wait until the slot is free, copy device to host, raise the data flag. Destination: wait for the data flag,
+copy host to device, free the slot. The host only enqueues; a wait is a command of the stream
+(``cuStreamWaitValue32``).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Mailbox:
 
 def call(name: str, *arguments: object) -> object:
     """Call the CUDA driver, and fail if it does."""
-    from cuda.bindings import driver  # noqa: PLC0415 - only where there is a GPU
+    from cuda.bindings import driver
 
     error, *result = getattr(driver, name)(*arguments)
     assert int(error) == 0, (name, error)

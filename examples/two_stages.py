@@ -3,8 +3,9 @@
     GAPSCOPE_DIR=out python two_stages.py --transport gloo --out out
     gapscope analyze out
 
-Whichever recording runs gets the marks: start it under ``nsys profile -t cuda,nvtx``, or let ``--profile torch`` record each
-rank with torch.profiler. ``--cause`` puts one known reason for lateness in, so that you can check what gapscope says.
+Whichever recording runs gets the marks: start it under ``nsys profile -t cuda,nvtx``, or let ``--profile torch``
+record each rank with torch.profiler. ``--cause`` puts one known reason for lateness in, so that you can check what
+gapscope says.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mailbox import Mailbox
 from pathlib import Path
 from typing import Any
 
+import gapscope_instrumentation as gs
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from copy_engine import CopyEngine
-from mailbox import Mailbox
 from over_gloo import OverGloo
-
-import gapscope_instrumentation as gs
 
 HIDDEN, ROWS, LAYERS = 4096, 3, 16
 WARM = 8
@@ -49,6 +49,7 @@ class Stage:
         self.layers = layers
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Run them."""
         for _ in range(self.layers):
             x = torch.relu(x @ self.weight)
         return x
@@ -58,7 +59,9 @@ def run_rank(rank: int, options: argparse.Namespace) -> None:
     """Be one rank."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=options.port, RANK=str(rank), WORLD_SIZE="2")
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    device = torch.device("cuda", rank % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
+    device = (
+        torch.device("cuda", rank % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
+    )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     torch.manual_seed(0)
@@ -68,7 +71,7 @@ def run_rank(rank: int, options: argparse.Namespace) -> None:
     given = torch.randn(rows, stage.weight.shape[0], device=device).to(stage.weight.dtype)
     transport: Any
     if options.transport == "mailbox":
-        transport = Mailbox(Path("/dev/shm") / f"gapscope-{options.port}", given.nbytes)  # noqa: S108 - shared memory
+        transport = Mailbox(Path("/dev/shm") / f"gapscope-{options.port}", given.nbytes)
     elif options.transport == "copy_engine":
         transport = CopyEngine(rank, given.nbytes)
     else:
@@ -160,7 +163,9 @@ def main() -> None:
     parser.add_argument("--transport", choices=["mailbox", "copy_engine", "gloo"], default="gloo")
     parser.add_argument("--cause", choices=list(CAUSES), default="none")
     parser.add_argument("--profile", choices=["torch", "nsys", "none"], default="none")
-    parser.add_argument("--device-times", action="store_true", help="times of the device by CUDA events, without a profiler")
+    parser.add_argument(
+        "--device-times", action="store_true", help="times of the device by CUDA events, without a profiler"
+    )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("gapscope-marks"), help="folder for what is recorded")
     parser.add_argument("--port", default="29517")

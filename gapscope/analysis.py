@@ -19,10 +19,11 @@ from gapscope.events import find_ends
 from gapscope.findings import Finding, findings_to_json, plural, sort_findings
 from gapscope.graph import build_graph
 from gapscope.handoffs import build_handoffs
+from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.load import LoadOptions, load
 from gapscope.readers.base import Progress, no_progress
 from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TILES, UNITS, WAITING, dtypes
-from gapscope.summary import summarize
+from gapscope.summary import COUNTED, summarize
 from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
 
@@ -162,6 +163,7 @@ def analyze(
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
+    notes += note_on_marks_cost(marks_cost(trace, handoffs.filter(COUNTED)))
     selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
     table = alignment.with_spans(built.spans)
     return Analysis(

@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import polars as pl
+from gapscope_instrumentation.contract import CONTRACT_VERSION
 
 from gapscope.findings import Finding
 from gapscope.readers.base import Reader, SourceInfo, SourceTables
@@ -85,7 +86,7 @@ def content_digest(path: Path, cache_dir: Path | None) -> str:
 def entry_path(cache_dir: Path, digest: str, reader: Reader) -> Path:
     """Return where the tables of a file with this content are kept."""
     slug = reader.name.replace(" ", "-").replace(".", "-").lower()
-    return cache_dir / "tables" / f"{digest}-{slug}-{reader.version}.{SCHEMA_VERSION}"
+    return cache_dir / "tables" / f"{digest}-{slug}-{reader.version}.{SCHEMA_VERSION}.{CONTRACT_VERSION}"
 
 
 def load_entry(entry: Path) -> SourceTables | None:

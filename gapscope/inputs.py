@@ -46,7 +46,9 @@ def expand(paths: Iterable[str | PathLike[str]]) -> list[InputFile]:
             if key not in found or entry.named:
                 found[key] = entry
     if not found:
-        raise UsageError("No recording was named. Pass .nsys-rep, exports of nsys, or torch.profiler JSON files.")
+        raise UsageError(
+            "No recording was named. Pass .nsys-rep, exports of nsys, torch.profiler JSON files, or mark logs (.gslog)."
+        )
     return [found[key] for key in sorted(found)]
 
 

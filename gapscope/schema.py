@@ -15,6 +15,15 @@ import polars as pl
 SCHEMA_VERSION = 1
 """Version of all tables and JSON files that gapscope writes. Columns are added, never changed in meaning."""
 
+CLAIM_ERROR_NS = {"nsys": 50_000, "torch": 500, "gapscope": 1_000}
+"""How far a file's absolute time may be off from its host's clock where it does not say itself, by tool: nsys writes
+one pair of readings of unknown precision; torch fits about a thousand pairs; the mark log says it
+(``sources.claim_error_ns``)."""
+
+SYSTEM_CLOCK_NS = {"nsys": 1_000, "torch": 1_000, "gapscope": 0}
+"""The same for the reading of the host's monotonic clock, which newer nsys writes; times of the mark log are of that
+clock."""
+
 NAME = pl.Categorical()
 """Names repeat by the million (kernels, API calls): four bytes a row."""
 
@@ -282,10 +291,14 @@ SOURCES: Table = {
     "source": Column(pl.Int32(), "Position of the file among the files of the run, ordered by path."),
     "path": Column(pl.String(), "The file as the user named it."),
     "format": Column(pl.String(), "Reader that read it."),
-    "tool": Column(pl.String(), "Program that recorded: nsys or torch."),
+    "tool": Column(pl.String(), "Program that recorded: nsys, torch, or gapscope (the mark log)."),
     "version": Column(pl.String(), "Version of that program; null if the file does not say."),
     "schema": Column(pl.String(), "Version of the file's own format; null if the file does not say."),
-    "host": Column(pl.String(), "Machine; null if the file does not say."),
+    "host": Column(pl.String(), "Machine; null if neither the file nor a mark log of its processes says."),
+    "boot_id": Column(
+        pl.String(),
+        "Boot of the machine: files of one host share a clock only if theirs are equal; null if the file does not say.",
+    ),
     "ranks": Column(pl.List(pl.Int32()), "Ranks found in it."),
     "clock": Column(
         pl.String(), "`unix`: times are Unix nanoseconds by the file's own claim; `relative`: their zero is unknown."
@@ -305,6 +318,10 @@ SOURCES: Table = {
     "shift_ns": Column(
         pl.Int64(), "Recorded times were moved by this at export, and are so in all tables; 0 if not or not readable."
     ),
+    "claim_error_ns": Column(
+        pl.Int64(),
+        "How far the file's absolute time may be off from its host's clock by its own word; null if it does not say.",
+    ),
     "resolution_ns": Column(pl.Int64(), "Smallest step of the recorded times."),
     "window_start_ns": Column(pl.Int64(), "First time of any kept record; null if there is none."),
     "window_end_ns": Column(pl.Int64(), "Last time of any kept record; null if there is none."),
@@ -317,6 +334,12 @@ SOURCES: Table = {
     ),
     "truncated": Column(pl.Boolean(), "The file ends before its own end."),
     "calls_in_order": Column(pl.Boolean(), "The API calls of each thread stand in the file in order of time."),
+    "gpu_device": Column(pl.Int32(), "Mark log: GPU of the process as it numbers it; null if the file does not say."),
+    "marks_cost": Column(
+        pl.String(),
+        "Mark log: what marks cost, a JSON object with `brackets` (timed), `begin_ns` and `end_ns` (means); null if "
+        "the file does not say.",
+    ),
     "events": Column(pl.Int64(), "Records seen, kept or not."),
     "dropped": Column(pl.String(), "Records lost or left out, a JSON object from reason to count."),
 }
@@ -343,12 +366,19 @@ MARKS: Table = {
     "kind": Column(pl.String(), "`pp`, `tp`, `kv`, ...; null if not said."),
     "transport": Column(pl.String(), "Transport; null if not said."),
     "device": Column(pl.String(), "`cpu` if the mark says that its work is on the host; null if not said."),
+    "name": Column(pl.String(), "Name of the handoff (`name=`); null if not said."),
     "stated_rank": Column(pl.Int64(), "`rank=` of the mark; null if not said."),
-    "fields": Column(pl.String(), "All that follows the mark's name, as written; null in compact form."),
+    "fields": Column(
+        pl.String(), "All that follows the mark's name, as written; null in compact and log form, unless a log has it."
+    ),
     "start_ns": _START,
     "end_ns": Column(pl.Int64(), "End; null: never closed within the capture. Equal to `start_ns` for instants."),
-    "form": Column(pl.String(), "`text` or `compact`."),
-    "text": Column(pl.String(), "Text of the range."),
+    "error_ns": Column(
+        pl.Int64(),
+        "Of a time that the device gave: its error to either side, against the host's clock; null: a mark of the host.",
+    ),
+    "form": Column(pl.String(), "`text`, `compact` or `log`."),
+    "text": Column(pl.String(), "Text of the range; in compact and log form the name of the mark alone."),
 }
 
 EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")

@@ -15,6 +15,7 @@ from gapscope.causes.interference import summarize_interference
 from gapscope.causes.messages import summarize_messages
 from gapscope.causes.summary import summarize_causes
 from gapscope.findings import Finding
+from gapscope.handoffs.marks_cost import marks_cost
 from gapscope.handoffs.steady import start_up_rule
 from gapscope.phases import PHASES, UNPOSTED, with_phases
 from gapscope.schema import EVENTS, QUALITIES, SCHEMA_VERSION, STATUS
@@ -67,6 +68,7 @@ def summarize(
         "waiting": tables["waiting"].to_dicts(),
         "interference": summarize_interference(tables["interference"]),
         "messages": summarize_messages(handoffs, tables["messages"]),
+        "marks_cost": marks_cost(trace, handoffs.filter(COUNTED)),
         "findings": {level: levels.count(level) for level in ("error", "warning", "info")},
     }
 

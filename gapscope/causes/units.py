@@ -76,9 +76,8 @@ def _unit_marks(graph: Graph) -> pl.DataFrame:
     trace, alignment = graph.context.trace, graph.context.alignment
     primary = trace.processes.filter("primary").select("source", "process")
     text = pl.col("fields").str.extract(r"(?:^|\s)id=(\S+)", 1)
-    number = pl.col("step").cast(pl.String)
-    # Of a request in compact form the payload is the id.
-    own_id = pl.when(pl.col("mark") == "step").then(number).otherwise(pl.coalesce(text, number))
+    # A request in compact form has its id from the mark log, if there is one (`gapscope.marks.logs`).
+    own_id = pl.when(pl.col("mark") == "step").then(pl.col("step").cast(pl.String)).otherwise(text)
     marks = (
         trace.marks.filter(pl.col("mark").is_in(["step", "request"]))
         .join(primary, on=["source", "process"], how="semi", maintain_order="left")

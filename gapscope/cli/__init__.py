@@ -12,6 +12,8 @@ from gapscope import __version__
 from gapscope.cli.align import align_command
 from gapscope.cli.analyze import analyze_command
 from gapscope.cli.explain import explain_command
+from gapscope.cli.preflight import preflight_command
+from gapscope.cli.record import record_command
 from gapscope.errors import GapscopeError, InputError
 
 EXIT_USAGE = 2
@@ -27,6 +29,9 @@ app = typer.Typer(
 app.command("analyze")(analyze_command)
 app.command("explain")(explain_command)
 app.command("align")(align_command)
+_JOB = {"allow_interspersed_args": False}  # what follows the first word of a command is that command's own
+app.command("preflight", context_settings=_JOB)(preflight_command)
+app.command("record", context_settings=_JOB)(record_command)
 
 
 @app.callback(invoke_without_command=True)

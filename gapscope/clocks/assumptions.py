@@ -13,17 +13,11 @@ import polars as pl
 from gapscope.clocks.domains import Domains
 from gapscope.clocks.observations import Assumption
 from gapscope.clocks.options import AlignOptions
+from gapscope.schema import CLAIM_ERROR_NS, SYSTEM_CLOCK_NS
 from gapscope.trace import Trace
 
 GPU_MAPPING_NS = 10_000
 """How far a tool's mapping of device times may be off: 8.1 to 8.9 µs were seen (TileOPs#1838)."""
-
-SAME_HOST_NS = {"nsys": 50_000, "torch": 500}
-"""How far a file's absolute time may be off from its host's clock: nsys writes one pair of readings of unknown
-precision; torch fits about a thousand pairs."""
-
-SYSTEM_CLOCK_NS = 1_000
-"""The same for the reading of the host's monotonic clock that newer nsys writes."""
 
 _ONE_BOOT_NS = 1_000_000_000
 
@@ -48,8 +42,10 @@ def _both_ways(one: int, two: int, center_ns: int, bound_ns: int, *, kind: str, 
 def _gpu_mapping(domains: Domains) -> list[Assumption]:
     found: list[Assumption] = []
     for row in domains.table.filter(pl.col("device").is_not_null()).iter_rows(named=True):
-        text = f"the tool's mapping of {row['label']} onto the host's time is good to {GPU_MAPPING_NS:,} ns"
-        found += _both_ways(row["domain"], row["clock"], 0, GPU_MAPPING_NS, kind="gpu_mapping", text=text)
+        bound = GPU_MAPPING_NS if row["mapping_ns"] is None else row["mapping_ns"]
+        whose = "the tool's mapping" if row["mapping_ns"] is None else "the log's calibration"
+        text = f"{whose} of {row['label']} onto the host's time is good to {bound:,} ns"
+        found += _both_ways(row["domain"], row["clock"], 0, bound, kind="gpu_mapping", text=text)
     return found
 
 
@@ -57,7 +53,9 @@ def _same_host(trace: Trace, domains: Domains, options: AlignOptions) -> list[As
     known = trace.sources.select(
         "source",
         "host",
+        "boot_id",
         "tool",
+        "claim_error_ns",
         "epoch_ns",
         "shift_ns",
         "system_clock_ns",
@@ -76,13 +74,21 @@ def _same_host(trace: Trace, domains: Domains, options: AlignOptions) -> list[As
         a, b = one["domain"], two["domain"]
         exact = _by_system_clock(one, two)
         if exact is not None:
-            text = f"{why}, and their readings of its monotonic clock are good to {2 * SYSTEM_CLOCK_NS:,} ns"
-            found += _both_ways(a, b, exact, 2 * SYSTEM_CLOCK_NS, kind="system_clock", text=text)
+            bound = SYSTEM_CLOCK_NS[one["tool"]] + SYSTEM_CLOCK_NS[two["tool"]]
+            good = f"their readings of its monotonic clock are good to {bound:,} ns"
+            text = f"{why}, and {good if bound else 'their times are of its monotonic clock'}"
+            found += _both_ways(a, b, exact, bound, kind="system_clock", text=text)
         elif one["claims"] and two["claims"]:
-            bound = SAME_HOST_NS[one["tool"]] + SAME_HOST_NS[two["tool"]]
+            bound = _claim_error(one) + _claim_error(two)
             text = f"{why}, so that their clocks agree to {bound:,} ns"
             found += _both_ways(a, b, one["claim_ns"] - two["claim_ns"], bound, kind="same_host", text=text)
     return found
+
+
+def _claim_error(row: dict[str, Any]) -> int:
+    """Return how far a file's absolute time may be off from its host's clock."""
+    said = row["claim_error_ns"]
+    return CLAIM_ERROR_NS[row["tool"]] if said is None else int(said)
 
 
 def _processes(trace: Trace, source: int) -> set[tuple[str | None, int, int]]:
@@ -96,7 +102,8 @@ def _processes(trace: Trace, source: int) -> set[tuple[str | None, int, int]]:
 def _one_host(one: dict[str, Any], two: dict[str, Any], options: AlignOptions) -> str | None:
     """Return why two files are of one host; None if nothing says so."""
     labels = f"{one['label']} and {two['label']}"
-    if one["host"] is not None and one["host"] == two["host"]:
+    boots = one["boot_id"], two["boot_id"]
+    if one["host"] is not None and one["host"] == two["host"] and (None in boots or boots[0] == boots[1]):
         return f"{labels} name the same host"
     if options.same_host:
         return f"{labels} are of one host (--same-host)"

@@ -2,7 +2,8 @@
 
 A host clock is one per nsys report (all its processes are on one timeline) and one per process of a torch.profiler
 file (each process fits its own). A device clock is one per process and device as that file sees it: tools map it onto
-the host's timeline by interpolation, and that mapping has an error of its own.
+the host's timeline by interpolation, and that mapping has an error of its own. Times of the device
+in a mark log are calibrated by the instrumentation, which writes how far off each may be.
 """
 
 from __future__ import annotations
@@ -55,13 +56,14 @@ class Domains:
     """The clocks of a trace.
 
     Attributes:
-        table: One row per clock, ordered so that position is number: ``domain`` (its number), ``source``, ``process``
-            (null: all processes of the file), ``device`` (null: host clock), ``clock`` (number of the host clock it is
-            mapped onto, its own for a host clock), ``rank`` (null: several or unknown), ``ranks`` (all that were
-            recorded on it), ``name`` (``host``, ``gpu:0``),
-            ``label`` (for people), ``zero_ns`` (first recorded time), ``last_ns``, ``claims`` (false: its zero is
+        table: One row per clock, ordered so that position is number: ``domain`` (its number), ``source``, ``tool``,
+            ``process`` (null: all processes of the file), ``device`` (null: host clock), ``clock`` (number of the host
+            clock it is mapped onto, its own for a host clock), ``rank`` (null: several or unknown), ``ranks`` (all that
+            were recorded on it), ``name`` (``host``, ``gpu:0``), ``label`` (for people), ``zero_ns`` (first recorded
+            time), ``last_ns``, ``claims`` (false: its zero is
             unknown), ``claim_ns`` (offset that is claimed: 0, or what the user states), ``claim_text`` (how it was
-            had), ``rate_ppb`` (bound of its rate error), ``resolution_ns``.
+            had), ``rate_ppb`` (bound of its rate error), ``resolution_ns``, ``mapping_ns`` (of a device clock: how
+            far its times may be off from its host's by the file's own word; null: it does not say).
         of_processes: ``source, process, domain``: the host clock of each process.
         steps: Clocks that jumped: what they showed afterward counts as another clock, further down in the table.
     """
@@ -197,7 +199,9 @@ def find_domains(trace: Trace) -> Domains:
     processes = trace.processes.select(
         "source", "process", "rank", "tool", "window_start_ns", "window_end_ns", "primary"
     )
-    sources = trace.sources.select("source", "path", "clock", "resolution_ns", "cpu_traced", claim_text="clock_origin")
+    sources = trace.sources.select(
+        "source", "path", "tool", "clock", "resolution_ns", "cpu_traced", claim_text="clock_origin"
+    )
     own = (pl.col("tool") == "torch").fill_null(value=False)
     clocks = processes.with_columns(clock_process=pl.when(own).then("process"))
     hosts = (
@@ -223,17 +227,14 @@ def find_domains(trace: Trace) -> Domains:
     )
     hosts = pl.concat([hosts, empty], how="diagonal_relaxed")
     gpus = (
-        trace.scan("ops")
-        .filter(pl.col("device").is_not_null())
-        .select("source", "process", "device")
-        .unique()
-        .collect()
+        pl.concat([_recorded_devices(trace), _timed_devices(trace)])
         .join(clocks, on=["source", "process"])
         .sort("source", "process", "device")
         .select(
             "source",
             "clock_process",
             "device",
+            "mapping_ns",
             zero_ns="window_start_ns",
             last_ns="window_end_ns",
             ranks=pl.when(pl.col("rank").is_not_null()).then(pl.concat_list("rank")),
@@ -268,11 +269,27 @@ def find_domains(trace: Trace) -> Domains:
     )
     return Domains(
         table.select(
-            "domain", "source", "path", "process", "owner", "device", "clock", "rank", "first_rank", "ranks", "primary",
-            "name", "label", "zero_ns", "last_ns", "claims", "claim_ns", "claim_text", "rate_ppb", "resolution_ns",
+            "domain", "source", "path", "tool", "process", "owner", "device", "clock", "rank", "first_rank", "ranks",
+            "primary", "name", "label", "zero_ns", "last_ns", "claims", "claim_ns", "claim_text", "rate_ppb",
+            "resolution_ns", "mapping_ns",
         ),
         of_processes,
     )  # fmt: skip
+
+
+def _recorded_devices(trace: Trace) -> pl.DataFrame:
+    """Return ``source, process, device, mapping_ns`` of the devices whose operations were recorded."""
+    devices = trace.scan("ops").filter(pl.col("device").is_not_null()).select("source", "process", "device").unique()
+    return devices.collect().with_columns(mapping_ns=pl.lit(None, dtype=pl.Int64))
+
+
+def _timed_devices(trace: Trace) -> pl.DataFrame:
+    """Return ``source, process, device, mapping_ns`` of the devices whose times stand in mark logs."""
+    devices = trace.sources.select("source", device=pl.col("gpu_device").fill_null(0))
+    primary = trace.processes.filter("primary").select("source", "process")
+    timed = trace.marks.filter(pl.col("error_ns").is_not_null()).join(primary, on=["source", "process"], how="semi")
+    found = timed.group_by("source", "process").agg(mapping_ns=pl.col("error_ns").max())
+    return found.join(devices, on="source").select("source", "process", "device", "mapping_ns")
 
 
 def _label() -> pl.Expr:

@@ -47,7 +47,8 @@ KINDS = {
 }
 
 ASSUMPTIONS = {
-    "gpu_mapping": "tools map device times onto the host's timeline to about 10 µs (8 to 9 µs were seen)",
+    "gpu_mapping": "tools map device times onto the host's timeline to about 10 µs (8 to 9 µs were seen), or say how "
+    "well",
     "same_host": "clocks of one host agree within what the tools can do",
     "system_clock": "files of one host carry the reading of its monotonic clock",
     "clock_bound": "--clock-bound",

@@ -107,16 +107,19 @@ def clock_of_rank(alignment: Alignment, rank: int, tool: str | None = None) -> i
     Args:
         alignment: Where the clocks stand.
         rank: The rank.
-        tool: ``nsys`` or ``torch``; None: whichever recorded it.
+        tool: ``nsys``, ``torch``, or ``gapscope`` for the mark log; None: whichever recorded it, the mark log only
+            where
+            nothing else did.
 
     Raises:
         UsageError: No clock recorded that rank, or several did.
     """
-    hosts = alignment.domains.table.filter(pl.col("device").is_null() & pl.col("source").is_not_null()).with_columns(
-        tool=pl.when(pl.col("process").is_null()).then(pl.lit("nsys")).otherwise(pl.lit("torch"))
-    )
+    hosts = alignment.domains.table.filter(pl.col("device").is_null() & pl.col("source").is_not_null())
     by_tool = hosts if tool is None else hosts.filter(pl.col("tool") == tool)
     found = by_tool.filter(pl.col("ranks").list.contains(rank).fill_null(value=False))
+    traces = found.filter(pl.col("tool") != "gapscope")
+    if tool is None and traces.height:
+        found = traces
     if found.height == 1:
         return int(found["domain"][0])
     of_tool = "" if tool is None else f" by {tool}"

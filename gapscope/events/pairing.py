@@ -183,7 +183,9 @@ def _with_points(frame: pl.DataFrame, points: pl.DataFrame, weak: pl.DataFrame) 
 
 def _repeated(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Return ends that have a mark with the same key and slot twice; receive may come several times."""
-    every = pl.concat([brackets.select(*SIDE, "mark", "slot"), points.select(*SIDE, "mark", "slot")])
+    # Times of the device come with each bracket, and receive may come several times.
+    marked = points.filter(pl.col("error_ns").is_null()) if "error_ns" in points.columns else points
+    every = pl.concat([brackets.select(*SIDE, "mark", "slot"), marked.select(*SIDE, "mark", "slot")])
     counts = every.filter(pl.col("mark") != "receive").group_by([*SIDE, "mark", "slot"]).len()
     return counts.filter(pl.col("len") > 1).select(SIDE).unique().with_columns(repeated=pl.lit(True))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.events.launched import BRACKETS
+from gapscope.events.launched import BRACKETS, nested_receives
 from gapscope.events.losses import with_losses
 from gapscope.trace import Trace
 
@@ -17,6 +17,9 @@ _LANE = ["source", "process", "thread"]
 
 REASONS = {
     "no_gpu_record": "GPU work of the process was not recorded",
+    "log_alone": "nothing but the mark log was recorded of the process, and the log has no time of the device for it",
+    "unseen": "times of the device in a mark log do not tell when a transfer began to move",
+    "before_receive": "the log's time of the device was taken before the receive inside consume",
     "nothing_launched": "no GPU operation was launched inside the mark",
     "untimed": "an operation that could have decided the time has no recorded time",
     "no_record": "a launch that could have decided the time has no GPU record",
@@ -41,7 +44,8 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
 
     Returns:
         ``marks`` with ``first_ns``, ``last_ns`` (start of the first and end of the last operation launched inside, or
-        the bracket's own start and end where the work is on the host), ``first_reason``, ``last_reason`` (a key of
+        the bracket's own start and end where the work is on the host; work of a consume starts there when the last
+        receive of its key nested in it has ended), ``first_reason``, ``last_reason`` (a key of
         `REASONS`, null where the time is there), ``time_source`` (``derived``, ``estimated`` where an opaque graph
         gives its bounds, ``emitted``), ``first_device``, ``last_device`` (whose clock they are of; null: the host's),
         ``short`` (the handoff may have lost a mark of this kind) and ``copy_kinds``, ``kernels`` (what was launched,
@@ -52,11 +56,20 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
     frame = _with_cut(trace, frame)
     frame = frame.join(
         trace.processes.select("source", "process", "has_ops"), on=["source", "process"], how="left"
-    ).join(trace.sources.select("source", "cpu_only", "truncated"), on="source", how="left")
+    ).join(
+        trace.sources.select("source", "cpu_only", "truncated", is_log=pl.col("tool") == "gapscope"),
+        on="source",
+        how="left",
+    )
+    timed = trace.marks.filter(pl.col("error_ns").is_not_null()).select("source", "process").unique()
+    frame = frame.join(timed.with_columns(has_device_times=True), on=["source", "process"], how="left")
     frame = with_losses(trace, frame, launched)
+    received = nested_receives(frame).group_by("mark_id").agg(received_ns=pl.col("receive_end_ns").max())
+    frame = frame.join(received, on="mark_id", how="left")
     host = (pl.col("device") == "cpu").fill_null(value=False) | pl.col("cpu_only")
     empty = pl.col("n_rows").is_null()
-    cut = pl.col("truncated") & (pl.col("cut_ns").is_null() | (pl.col("end_ns") >= pl.col("cut_ns")))
+    is_log = pl.col("is_log")
+    cut = pl.col("truncated") & ~is_log & (pl.col("cut_ns").is_null() | (pl.col("end_ns") >= pl.col("cut_ns")))
 
     def reason(untimed: str, missing: str, lost: str) -> pl.Expr:
         return (
@@ -70,6 +83,10 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
             .then(pl.lit("cut"))
             .when(pl.col("open"))
             .then(pl.lit("open"))
+            .when(is_log & (pl.col("mark") == "submit") & pl.col("has_device_times").fill_null(value=False))
+            .then(pl.lit("unseen"))
+            .when(is_log)
+            .then(pl.lit("log_alone"))
             .when(empty & ~pl.col("has_ops"))
             .then(pl.lit("no_gpu_record"))
             .when(pl.col(lost))
@@ -82,21 +99,25 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
             .then(pl.lit("untimed"))
         )
 
-    return frame.with_columns(
-        first_reason=reason("first_untimed", "first_missing", "first_lost"),
-        last_reason=reason("last_untimed", "last_missing", "last_lost"),
-    ).with_columns(
-        first_ns=pl.when(pl.col("first_reason").is_null()).then(
-            pl.when(host).then("start_ns").otherwise("first_op_ns")
-        ),
-        last_ns=pl.when(pl.col("last_reason").is_null()).then(pl.when(host).then("end_ns").otherwise("last_op_ns")),
-        first_device=pl.when(~host).then("first_device"),
-        last_device=pl.when(~host).then("last_device"),
-        time_source=pl.when(host)
-        .then(pl.lit("emitted"))
-        .when(pl.col("has_graph"))
-        .then(pl.lit("estimated"))
-        .otherwise(pl.lit("derived")),
+    return (
+        frame.with_columns(
+            first_reason=reason("first_untimed", "first_missing", "first_lost"),
+            last_reason=reason("last_untimed", "last_missing", "last_lost"),
+        )
+        .with_columns(
+            first_ns=pl.when(pl.col("first_reason").is_null()).then(
+                pl.when(host).then(pl.coalesce("received_ns", "start_ns")).otherwise("first_op_ns")
+            ),
+            last_ns=pl.when(pl.col("last_reason").is_null()).then(pl.when(host).then("end_ns").otherwise("last_op_ns")),
+            first_device=pl.when(~host).then("first_device"),
+            last_device=pl.when(~host).then("last_device"),
+            time_source=pl.when(host)
+            .then(pl.lit("emitted"))
+            .when(pl.col("has_graph"))
+            .then(pl.lit("estimated"))
+            .otherwise(pl.lit("derived")),
+        )
+        .drop("is_log", "has_device_times", "received_ns")
     )
 
 

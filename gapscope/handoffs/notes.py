@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 from gapscope.events.times import REASONS
@@ -20,6 +23,10 @@ _WORDS = {
 _HINTS = {
     "no_gpu_record": "Record that rank with CUDA tracing on (nsys -t cuda,nvtx; torch.profiler with "
     "ProfilerActivity.CUDA), or put device=cpu into the marks if the work is on the host.",
+    "log_alone": "Record that rank with a profiler (nsys -t cuda,nvtx; torch.profiler with ProfilerActivity.CUDA) or "
+    "with times of the device (capture(device_times=True), GAPSCOPE_DEVICE_TIMES=1), or put device=cpu into the "
+    "marks if the work is on the host.",
+    "before_receive": "Receive before consume begins, or record that rank with a profiler.",
     "no_mark_on_edge": "Put the mark around the code that enqueues that work.",
     "rank_not_given": "Name its file, too.",
     "cut": "Let the job finish writing the file.",
@@ -33,7 +40,7 @@ def notes_on(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
         frame: The handoffs, with the columns that `gapscope.handoffs.build` works with.
         trace: The recordings.
     """
-    return [*_missing(frame, trace), *_clocks(frame), *_repeated(frame), *_opaque(frame)]
+    return [*_missing(frame, trace), *_clocks(frame), *_repeated(frame), *_opaque(frame, trace)]
 
 
 _LIKELY = r"(?i)(one|two)_?shot|cross_device|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|multimem|symm_?mem"
@@ -81,12 +88,18 @@ def _missing(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
         .with_columns(event=pl.when(absent).then(pl.lit("rank")).otherwise("event"))
         .with_columns(mark=pl.when(absent).then(None).otherwise("mark"))
     )
+    # One reason for all that a rank's log cannot tell.
+    alone = pl.col("reason") == "log_alone"
+    rows = rows.with_columns(
+        event=pl.when(alone).then(pl.lit("gpu_times")).otherwise("event"),
+        mark=pl.when(alone).then(None).otherwise("mark"),
+    )
     counts = rows.group_by("event", "mark", "reason", "rank").agg(n=pl.col("handoff").n_unique())
     return [
         Finding(
             f"missing_{row['event']}",
-            "info" if row["reason"] == "beyond_window" else "warning",
-            f"{plural(row['n'], 'handoff')} without {row['event'] if row['mark'] else 'one end'}: "
+            "info" if row["reason"] in ("beyond_window", "unseen") else "warning",
+            f"{plural(row['n'], 'handoff')} without {_what(row)}: "
             f"{_WORDS[row['reason']].format(mark=row['mark'], rank=row['rank'])}.",
             _HINTS.get(row["reason"], ""),
             rank=row["rank"],
@@ -94,6 +107,12 @@ def _missing(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
         )
         for row in counts.sort("event", "reason", "rank").iter_rows(named=True)
     ]
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    if row["mark"]:
+        return str(row["event"])
+    return "times of the GPU" if row["event"] == "gpu_times" else "one end"
 
 
 def _clocks(frame: pl.DataFrame) -> list[Finding]:
@@ -158,12 +177,30 @@ def _repeated(frame: pl.DataFrame) -> list[Finding]:
     ]
 
 
-def _opaque(frame: pl.DataFrame) -> list[Finding]:
+def _opaque(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
     sources = [(pl.col(f"{e}_source") == "estimated").fill_null(value=False) for e in EVENTS]
-    opaque = frame.filter(pl.any_horizontal(sources) & pl.col("origin").is_null()).height
+    # A time of the device from a mark log is no bound of a graph.
+    of_log = pl.col("dst_source").is_in(trace.sources.filter(pl.col("tool") == "gapscope")["source"].implode())
+    of_log = (of_log & (pl.col("consumer_start_source") == "estimated")).fill_null(value=False)
+    estimated = frame.filter(pl.any_horizontal(sources) & pl.col("origin").is_null())
+    early, opaque = estimated.filter(of_log).height, estimated.filter(~of_log).height
+    found = []
+    if early:
+        found.append(
+            Finding(
+                "device_times",
+                "info",
+                f"{plural(early, 'handoff')} with times of the device from a mark log: consumer_start is when the "
+                "stream was free for the consumer (source `estimated`); its first operation began no earlier, so "
+                "that gaps are lower bounds.",
+                "A profiler records the operation itself.",
+                count=early,
+            )
+        )
     if not opaque:
-        return []
+        return found
     return [
+        *found,
         Finding(
             "graph_bounds",
             "warning",
@@ -171,5 +208,5 @@ def _opaque(frame: pl.DataFrame) -> list[Finding]:
             "bounds, not those of an operation in it (source `estimated`).",
             "nsys profile --cuda-graph-trace=node records the operations inside.",
             count=opaque,
-        )
+        ),
     ]

@@ -48,7 +48,8 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
     has_dst = pl.col("has_receive") | pl.col("has_consume") | pl.col("consumer_start_ns").is_not_null()
     beyond = pl.any_horizontal(f"beyond_{mark}" for mark in SIDES)
     local = pl.col("kind") == "local"
-    between = pl.col("submit_ns").is_null() | pl.col("movement_start_ns").is_null() | pl.col("available_ns").is_null()
+    unmoved = pl.col("movement_start_ns").is_null() & ~_unseen()
+    between = pl.col("submit_ns").is_null() | unmoved | pl.col("available_ns").is_null()
     ends = pl.col("producer_finish_ns").is_null() | pl.col("consumer_start_ns").is_null()
     never = pl.col("open_receive") & pl.col("available_ns").is_null()
     status = (
@@ -71,6 +72,13 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(status=status, order=_order())
 
 
+def _unseen() -> pl.Expr:
+    """Return whether only times of the device tell about the source: they never tell when a transfer began to move."""
+    return ((pl.col("movement_start_reason") == "unseen") & (pl.col("producer_finish_source") == "recorded")).fill_null(
+        value=False
+    )
+
+
 def _order() -> pl.Expr:
     """Return whether each event came after the one that it needs, as far as the clocks can tell."""
     beyond, backward, between_files = [], [], []
@@ -90,8 +98,9 @@ def _order() -> pl.Expr:
     open_ended = pl.col("gap_uncertainty_ns").is_null() & (pl.col("src_source") != pl.col("dst_source"))
     open_ended = open_ended.fill_null(value=False)
     worthless = (pl.any_horizontal(between_files) & open_ended).any().over(files) & open_ended
-    own = [f"{e}_ns" for e in ("producer_finish", "movement_start", "available", "consumer_start")]
-    unknown = pl.any_horizontal(pl.col(e).is_null() for e in own) & (pl.col("kind") != "local")
+    own = [f"{e}_ns" for e in ("producer_finish", "available", "consumer_start")]
+    unmoved = pl.col("movement_start_ns").is_null() & ~_unseen()
+    unknown = (pl.any_horizontal(pl.col(e).is_null() for e in own) | unmoved) & (pl.col("kind") != "local")
     return (
         pl.when(pl.any_horizontal(beyond))
         .then(pl.lit("violation"))

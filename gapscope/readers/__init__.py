@@ -11,13 +11,14 @@ from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
 from gapscope.readers.base import Reader, ReadOptions, SourceInfo, SourceTables
 from gapscope.readers.compression import head
 from gapscope.readers.kineto import KINETO
+from gapscope.readers.mark_log import MARK_LOG
 from gapscope.readers.nsys_parquet import NSYS_PARQUET
 from gapscope.readers.nsys_report import NSYS_REPORT
 from gapscope.readers.nsys_sqlite import NSYS_SQLITE
 
 __all__ = ["READERS", "ReadOptions", "Reader", "SourceInfo", "SourceTables", "find_reader"]
 
-READERS: tuple[Reader, ...] = (NSYS_SQLITE, NSYS_PARQUET, NSYS_REPORT, KINETO)
+READERS: tuple[Reader, ...] = (NSYS_SQLITE, NSYS_PARQUET, NSYS_REPORT, MARK_LOG, KINETO)
 """Asked in this order; the first that recognizes the content reads the file."""
 
 

@@ -42,10 +42,11 @@ class SourceInfo:
     Attributes:
         path: The file as the user named it.
         format: Name of the reader that read it.
-        tool: Program that recorded: ``nsys`` or ``torch``.
+        tool: Program that recorded: ``nsys``, ``torch``, or ``gapscope`` for the mark log of the instrumentation.
         tool_version: Its version as text; None if the file does not say.
         schema_version: Version of the format as text; None if the file does not say.
         host: Name of the machine; None if the file does not say.
+        boot_id: Id of the boot of that machine; None if the file does not say.
         clock: ``unix`` if times are Unix nanoseconds by the file's own claim, ``relative`` if its zero is unknown.
         clock_origin: One phrase: how absolute time was had, e.g. ``utcEpochNs + start``.
         epoch_ns: Unix time in nanoseconds at the file's own zero, as the file states it. The times of the tables are
@@ -61,6 +62,8 @@ class SourceInfo:
             not, or if the file does not say by how much. The times of the tables contain it, the three readings above
             do not: at a time ``start_ns`` of the tables the monotonic clock read
             ``system_clock_ns + start_ns - epoch_ns - shift_ns``, in a ``relative`` file without ``- epoch_ns``.
+        claim_error_ns: How far the file's absolute time may be off from its host's clock, as the file itself says. None
+            if it does not say.
         resolution_ns: Smallest step of the recorded times (1, or 1000 where only whole microseconds are written).
         cpu_only: True only if the file says that the job had no GPU to record.
         gpu_traced: False if the file shows that GPU activity was not asked for, None if it does not tell.
@@ -70,6 +73,9 @@ class SourceInfo:
         truncated: True if the file ends before its own end.
         calls_in_order: False if the API calls of some thread do not stand in the file in order of time. Of a truncated
             file, nothing then tells which calls are missing.
+        gpu_device: Of a mark log: number of the process's GPU, as the process numbers it; None if it does not say.
+        marks_cost: Of a mark log: what marks cost in its process, by the instrumentation's own samples: ``brackets``
+            timed, mean nanoseconds of opening (``begin_ns``) and closing (``end_ns``) one. Empty if it does not say.
         events: Number of records seen, kept or not.
         dropped: Records that were lost or left out, by reason, e.g. ``{"damaged": 1, "foreign_ranges": 7000}``.
             ``damaged`` counts records lost to broken content.
@@ -77,22 +83,26 @@ class SourceInfo:
 
     path: str
     format: str
-    tool: Literal["nsys", "torch"]
+    tool: Literal["nsys", "torch", "gapscope"]
     tool_version: str | None = None
     schema_version: str | None = None
     host: str | None = None
+    boot_id: str | None = None
     clock: Literal["unix", "relative"] = "unix"
     clock_origin: str = ""
     epoch_ns: int | None = None
     system_clock_ns: int | None = None
     counter_ns: int | None = None
     shift_ns: int = 0
+    claim_error_ns: int | None = None
     resolution_ns: int = 1
     cpu_only: bool = False
     gpu_traced: bool | None = None
     cpu_traced: bool | None = None
     truncated: bool = False
     calls_in_order: bool = True
+    gpu_device: int | None = None
+    marks_cost: Mapping[str, int] = field(default_factory=dict)
     events: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
 
@@ -106,8 +116,10 @@ class SourceTables:
         tables: The tables of `gapscope.schema.READER_TABLES`, all of them, by name.
         findings: What was found on the way.
         windows: ``process, window_start_ns, window_end_ns, n_ops`` of each process, kept with cached tables so that
-            opening them reads nothing large; None from a reader.
+            opening them reads nothing large; None from most readers.
         marks: Table ``marks`` of the file before ranks are known, kept for the same reason; None from a reader.
+        own_marks: Marks that are not among the ranges, in the columns of table ``marks`` with ``source`` and
+            ``rank`` null; None: all are ranges.
     """
 
     info: SourceInfo
@@ -115,6 +127,7 @@ class SourceTables:
     findings: tuple[Finding, ...] = ()
     windows: pl.DataFrame | None = None
     marks: pl.DataFrame | None = None
+    own_marks: pl.DataFrame | None = None
 
 
 class Reader(Protocol):

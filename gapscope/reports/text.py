@@ -18,6 +18,7 @@ from gapscope.reports.beside import render_interference
 from gapscope.reports.exposed import render_exposure
 from gapscope.reports.fragments import render_fragments
 from gapscope.reports.held import render_causes, render_worst
+from gapscope.reports.own_cost import render_marks_cost
 from gapscope.reports.tables import edge_name, plain_table
 from gapscope.reports.units import duration, signed, size
 from gapscope.reports.waits import render_waiting
@@ -54,7 +55,7 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
             parts += [Text(""), render_groups(summary["groups"])]
         waits = render_waiting(summary["waiting"])
         parts += [Text(""), *waits] if waits else []
-        parts += [_left_out(summary)]
+        parts += [_left_out(summary), *render_marks_cost(summary["marks_cost"])]
         parts += render_causes(summary["causes"], _MOST_PHASE_TABLES)
         if summary["causes"]["edges"]:
             parts += [Text(""), *render_exposure(summary["causes"])]

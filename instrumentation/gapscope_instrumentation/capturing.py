@@ -1,7 +1,7 @@
 """Which threads capture a CUDA graph now, without asking CUDA: the question would itself be a call in the recording.
 
-``torch.cuda.CUDAGraph.capture_begin`` and ``capture_end`` are wrapped while marks are on. Whatever captures through torch
-goes through them (``torch.cuda.graph``, ``make_graphed_callables``, the compiler's graph trees).
+``torch.cuda.CUDAGraph.capture_begin`` and ``capture_end`` are wrapped while marks are on. Whatever captures through
+torch goes through them (``torch.cuda.graph``, ``make_graphed_callables``, the compiler's graph trees).
 """
 
 from __future__ import annotations

@@ -112,8 +112,9 @@ LOG_COLUMNS = (
 LOG_TEXT = "<4BI3q64s"  # type, what, flags, 0, bytes, thread, start_ns, end_ns, text
 LOG_ANCHOR = "<4BI3q64s"  # type, 0, 0, 0, 0, monotonic before, unix, monotonic after, nothing
 LOG_TEXTS = ("mark", "process", "word", "note")
-"""What a text may be: a mark in text form; a JSON object on the process (rank, world_size, host, boot_id, pid, gpu, ...;
-a later one completes an earlier one); a word, its number in the place of the thread; a JSON object with ``note``."""
+"""What a text may be: a mark in text form; a JSON object on the process (rank, world_size, host, boot_id, pid, gpu,
+...; a later one completes an earlier one); a word, its number in the place of the thread; a JSON object with
+``note``."""
 LOG_OPEN, LOG_GROUP = 1, 2
 """Flags: not closed yet when it was written (a later record of the same mark closes it); the key is of a group."""
 NULL32, NULL64 = -(2**31), -(2**63)

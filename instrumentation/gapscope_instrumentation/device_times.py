@@ -14,11 +14,11 @@ event of a handoff   recorded                               tells
 
 ``movement_start`` is not seen: transfers run on streams of their own.
 
-A thread of its own asks now and then which events are done (it never waits for the job's streams) and gives the events back
-to a pool. CUDA tells only the time between two events, so the same thread sets reference events on an idle stream, each
-between two readings of the host's clock. The error that is written is half of the narrowest such pair of readings, plus the
-resolution of events (about 0.5 microseconds, CUDA Runtime API, cudaEventElapsedTime), plus `DRIFT` of the distance to the
-reference.
+A thread of its own asks now and then which events are done (it never waits for the job's streams) and gives the
+events back to a pool. CUDA tells only the time between two events, so the same thread sets reference events on an
+idle stream, each between two readings of the host's clock. The error that is written is half of the narrowest such
+pair of readings, plus the resolution of events (about 0.5 microseconds, CUDA Runtime API, cudaEventElapsedTime), plus
+`DRIFT` of the distance to the reference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from gapscope_instrumentation.emitters.log import LogEmitter
 from gapscope_instrumentation.handoff import Handoff
@@ -88,7 +88,7 @@ class DeviceTimes:
 
     def end(self, token: object) -> None:
         """Record an event where a producer or receive ends."""
-        mark, handoff = token  # type: ignore[misc]
+        mark, handoff = cast("tuple[int, Handoff]", token)
         self._record(_AT_END[mark], handoff)
 
     def point(self, mark: int, handoff: Handoff) -> None:
@@ -125,7 +125,9 @@ class DeviceTimes:
             device = self._devices[number] = _Device(number, self._cuda.Stream(number))
             self._refer(device)  # once, on the job's thread: the first events need it
             if self._resolver is None:
-                self._resolver = threading.Thread(target=self._keep_resolving, name="gapscope-device-times", daemon=True)
+                self._resolver = threading.Thread(
+                    target=self._keep_resolving, name="gapscope-device-times", daemon=True
+                )
                 self._resolver.start()
         return device
 

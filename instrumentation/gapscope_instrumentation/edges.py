@@ -1,6 +1,7 @@
 """Edges and groups: where keys come from, on both sides, without communication.
 
-The k-th handoff from one rank to another has the number k on both, so each side only counts. An edge counts while nothing is
+The k-th handoff from one rank to another has the number k on both, so each side only counts. An edge counts while
+nothing is
 switched on as well: a capture may begin on two ranks at different moments.
 """
 
@@ -13,7 +14,6 @@ from gapscope_instrumentation import identity, marking
 from gapscope_instrumentation.contract import MARKS
 from gapscope_instrumentation.handoff import FIELDS, Handoff
 
-
 _new = object.__new__
 
 
@@ -21,7 +21,8 @@ class Edge:
     """All handoffs from one rank to another, or of one group of ranks.
 
     Pass it to a mark, and the k-th ``produce``, the k-th ``submit``, ... are of handoff k; or take a handle with
-    `handoff`, which carries the key through callbacks, threads and coroutines. On one side of an edge, use one of the two.
+    `handoff`, which carries the key through callbacks, threads and coroutines. On one side of an edge, use one of the
+    two.
 
     Args:
         src: Source rank; `gapscope_instrumentation.host` for host memory. None with ``dst``: this rank.
@@ -95,8 +96,8 @@ def _own_rank(end: str) -> int:
     rank = identity.rank()
     if rank is None:
         raise ValueError(
-            f"{end} was left out, and nothing tells the rank of this process: initialize torch.distributed first, set RANK, "
-            f"or pass {end}="
+            f"{end} was left out, and nothing tells the rank of this process: initialize torch.distributed first, "
+            f"set RANK, or pass {end}="
         )
     return rank
 

@@ -37,7 +37,9 @@ def host(number: int = 0) -> int:
 
 def group_number(name: str) -> int:
     """Return the number that stands for a group in compact form, the same on every rank."""
-    return int(name) if name.isdecimal() and int(name) < 1 << RANK_BITS else zlib.crc32(name.encode()) % (1 << RANK_BITS)
+    return (
+        int(name) if name.isdecimal() and int(name) < 1 << RANK_BITS else zlib.crc32(name.encode()) % (1 << RANK_BITS)
+    )
 
 
 class Handoff:

@@ -24,7 +24,7 @@ def state_rank(rank: int | None) -> None:
 
 
 def rank() -> int | None:
-    """Return the global rank: as stated, of torch.distributed once initialized, of the launcher's environment, or None."""
+    """Return the global rank: as stated, else of torch.distributed, else of the launcher's environment, else None."""
     if "rank" in _stated:
         return _stated["rank"]
     group = _distributed()

@@ -1,7 +1,8 @@
 """The hot path: from a call in the user's job to the emitters.
 
-With nothing switched on, a mark costs a function call. Inside code that torch compiles, a mark leaves no trace: neither a
-graph break nor a call. While a CUDA graph is captured it leaves a note, since what is captured does not run then.
+With nothing switched on, a mark costs a function call. Inside code that torch compiles, a mark leaves no trace:
+neither a graph break nor a call. While a CUDA graph is captured it leaves a note, since what is captured does not run
+then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from gapscope_instrumentation.capturing import threads as captures
 from gapscope_instrumentation.contract import MARKS
@@ -103,7 +104,7 @@ class Bracket:
         elif len(self._by) == 1:
             try:
                 self._opened = self._by[0].begin(self._mark, handoff)
-            except Exception as error:  # noqa: BLE001 - a mark must not end the job
+            except Exception as error:
                 _out_of_order(self._by[0], error)
                 self._by = ()
         else:
@@ -112,7 +113,7 @@ class Bracket:
     def _timed_enter(self) -> None:
         """Open it, and let its own cost be measured."""
         began = perf_counter_ns()
-        self.__enter__()
+        Bracket.__enter__(self)  # not what a unit does before: it is done
         if self._by:
             spent = perf_counter_ns() - began
             self._by, self._opened = (_CLOCK,), (self._by, self._opened, spent)
@@ -123,8 +124,8 @@ class Bracket:
             if self._opened is not None:
                 try:
                     by[0].end(self._opened)
-                except Exception as error:  # noqa: BLE001 - a mark must not end the job
-                    _out_of_order(by[0], error)
+                except Exception as failure:
+                    _out_of_order(by[0], failure)
         elif by:
             _end(by, self._opened)
 
@@ -143,7 +144,7 @@ class _Clock:
 
     def end(self, token: object) -> None:
         """Close the bracket with its emitters, and note what that took."""
-        by, opened, spent_ns = token  # type: ignore[misc]
+        by, opened, spent_ns = cast("tuple[tuple[Emitter, ...], Any, int]", token)
         began = perf_counter_ns()
         _end(by, [opened] if len(by) == 1 else opened)
         own_cost[2] += perf_counter_ns() - began
@@ -166,10 +167,11 @@ class Nothing(Bracket):
     __slots__ = ()
 
     def start(self) -> Bracket:
+        """Do nothing."""
         return self
 
     def end(self) -> None:
-        pass
+        """Do nothing."""
 
     def __enter__(self) -> None:
         pass
@@ -178,6 +180,7 @@ class Nothing(Bracket):
         pass
 
     def __call__(self, function: Function) -> Function:
+        """Return the function as it is."""
         return function
 
 
@@ -240,7 +243,7 @@ def mark_point(mark: int, handoff: Handoff) -> None:
     for emitter in _emitters:
         try:
             emitter.point(mark, handoff)
-        except Exception as error:  # noqa: BLE001 - a mark must not end the job
+        except Exception as error:
             _out_of_order(emitter, error)
 
 
@@ -250,7 +253,7 @@ def _begin(by: tuple[Emitter, ...], mark: int, handoff: Handoff) -> list[Any]:
     for emitter in by:
         try:
             tokens.append(emitter.begin(mark, handoff))
-        except Exception as error:  # noqa: BLE001, PERF203 - a mark must not end the job
+        except Exception as error:
             tokens.append(None)
             _out_of_order(emitter, error)
     return tokens
@@ -262,7 +265,7 @@ def _end(by: tuple[Emitter, ...], tokens: list[Any]) -> None:
         if tokens[at] is not None:
             try:
                 by[at].end(tokens[at])
-            except Exception as error:  # noqa: BLE001 - a mark must not end the job
+            except Exception as error:
                 _out_of_order(by[at], error)
 
 
@@ -306,7 +309,9 @@ def _out_of_order(emitter: Emitter, error: Exception) -> None:
     if emitter.name not in _failed:
         _failed.add(emitter.name)
         warnings.warn(
-            f"gapscope: marks no longer go to {emitter.name} ({type(error).__name__}: {error}).", RuntimeWarning, stacklevel=3
+            f"gapscope: marks no longer go to {emitter.name} ({type(error).__name__}: {error}).",
+            RuntimeWarning,
+            stacklevel=3,
         )
 
 

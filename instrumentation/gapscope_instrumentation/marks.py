@@ -6,7 +6,7 @@ Each takes a handoff, or an edge for its next one; ``with``, as a decorator, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from contextvars import Token
 from itertools import count
 from typing import Any, TypeVar
@@ -20,7 +20,6 @@ from gapscope_instrumentation.marking import (
     CONSUMER_START,
     IDLE,
     MOVEMENT_START,
-    Nothing,
     PRODUCE,
     PRODUCER_FINISH,
     RECEIVE,
@@ -28,6 +27,7 @@ from gapscope_instrumentation.marking import (
     STEP,
     SUBMIT,
     Bracket,
+    Nothing,
     point,
 )
 
@@ -50,7 +50,7 @@ def submit(where: Where, /) -> Bracket:
 
 
 def receive(where: Where, /) -> Bracket:
-    """Bracket the receive: posting it, waiting for it, what must follow before use. May come several times per handoff."""
+    """Bracket the receive: posting it, waiting for it, what must follow before use; several per handoff are fine."""
     if marking._compiling():
         return Nothing(RECEIVE, None)
     return Bracket(RECEIVE, where) if marking._emitters else where._off[RECEIVE]
@@ -143,10 +143,8 @@ class _Step(Bracket):
         Bracket.__exit__(self, kind, error, at)
         before, self._before = self._before, None
         if before is not None:
-            try:
+            with suppress(ValueError):  # ended in another context than it began in, as a callback may
                 marking.current_step.reset(before)
-            except ValueError:  # ended in another context than it began in, as a callback may
-                pass
 
 
 _requests = count()

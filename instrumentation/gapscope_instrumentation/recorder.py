@@ -39,7 +39,8 @@ class capture:  # noqa: N801 - used like a function
         directory: Folder of the mark log; None: ``GAPSCOPE_DIR``, or ``gapscope-marks`` under the current folder.
         rank: Rank of this process; None: as torch.distributed or the launcher's environment says.
         log: Write the mark log.
-        device_times: Write times of the device into the log, by CUDA events (`device_times`): for runs with no profiler.
+        device_times: Write times of the device into the log, by CUDA events (`device_times`): for runs with no
+        profiler.
     """
 
     def __init__(
@@ -85,8 +86,13 @@ class capture:  # noqa: N801 - used like a function
 
 
 def status() -> dict[str, str]:
-    """Return where marks go, per emitter, in one phrase each; of one that is not used, why not."""
-    return {"marks": "on" if _on else "off"} | _found
+    """Return where marks go, per emitter, in one phrase each; of one that is not used, why not.
+
+    Adapters of ``GAPSCOPE_ATTACH`` stand there as ``adapter NAME``: attached, what they wait for, or why they are not.
+    """
+    on_import = sys.modules.get("gapscope_instrumentation.adapters.on_import")
+    adapters = {} if on_import is None else {f"adapter {name}": state for name, state in on_import.states.items()}
+    return {"marks": "on" if _on else "off"} | _found | adapters
 
 
 def log_path() -> Path | None:
@@ -122,45 +128,62 @@ def notice() -> None:
 
 def _open() -> None:
     """Open what can be opened now and is not yet."""
-    global _log  # noqa: PLW0603 - as above
-    directory, wants_device = _settings
     marking.notice_torch()
     capturing.watch()
     identity.notice_gpu()
     there = {emitter.name: emitter for emitter in marking.emitters()}
-    if "nvtx" not in there:
-        nvtx, _found["nvtx"] = open_nvtx()
-        if nvtx is not None:
-            there["nvtx"] = nvtx
-            nvtx.define("process", _definition())
-        elif _found["nvtx"].startswith(REMEDY[:20]):
-            _say_once("gapscope: " + _found["nvtx"] + " Marks go to the mark log meanwhile.")
-    if "torch" not in there:
-        kineto, _found["torch"] = open_kineto()
-        if kineto is not None:
-            there["torch"] = kineto
-    choice = os.environ.get("GAPSCOPE_LOG", "on").lower()
-    if directory == "" or choice in ("0", "off", "none"):
-        _found["log"] = "switched off"
-    elif "log" not in there:
-        _log = LogEmitter(directory or os.environ.get("GAPSCOPE_DIR") or DIRECTORY)
-        there["log"] = _log
-        _found["log"] = f"{_log.directory}"
-    if "device" not in there and _log is not None:
-        if wants_device or os.environ.get("GAPSCOPE_DEVICE_TIMES", "0") not in ("", "0", "off"):
-            from gapscope_instrumentation.device_times import open_device_times  # noqa: PLC0415 - needs torch
-
-            device, _found["device"] = open_device_times(_log)
-            if device is not None:
-                there["device"] = device
-        else:
-            _found["device"] = "not asked for"
-    if "window" not in there:
-        window = open_window()
-        if window is not None:
-            there["window"] = window
-    order = ("window", "nvtx", "torch", "device", "log")
+    openers = {
+        "window": _open_window,
+        "nvtx": _open_nvtx,
+        "torch": _open_torch,
+        "log": _open_log,
+        "device": _open_device,
+    }
+    for name, opener in openers.items():
+        if name not in there and (opened := opener()) is not None:
+            there[name] = opened
+    order = ("window", "nvtx", "torch", "device", "log")  # the first opens a bracket first and closes it last
     marking.set_emitters(tuple(there[name] for name in order if name in there))
+
+
+def _open_window() -> Emitter | None:
+    return open_window()
+
+
+def _open_nvtx() -> Emitter | None:
+    nvtx, _found["nvtx"] = open_nvtx()
+    if nvtx is not None:
+        nvtx.define("process", _definition())
+    elif _found["nvtx"].startswith(REMEDY[:20]):
+        _say_once("gapscope: " + _found["nvtx"] + " Marks go to the mark log meanwhile.")
+    return nvtx
+
+
+def _open_torch() -> Emitter | None:
+    torch, _found["torch"] = open_kineto()
+    return torch
+
+
+def _open_log() -> Emitter | None:
+    global _log  # noqa: PLW0603 - as above
+    directory, _ = _settings
+    if directory == "" or os.environ.get("GAPSCOPE_LOG", "on").lower() in ("0", "off", "none"):
+        _found["log"] = "switched off"
+        return None
+    _log = LogEmitter(directory or os.environ.get("GAPSCOPE_DIR") or DIRECTORY)
+    _found["log"] = str(_log.directory)
+    return _log
+
+
+def _open_device() -> Emitter | None:
+    _, wanted = _settings
+    if _log is None or not (wanted or os.environ.get("GAPSCOPE_DEVICE_TIMES", "0") not in ("", "0", "off")):
+        _found["device"] = "not asked for" if _log is not None else "needs the log"
+        return None
+    from gapscope_instrumentation.device_times import open_device_times
+
+    device, _found["device"] = open_device_times(_log)
+    return device
 
 
 def _close() -> None:
@@ -214,15 +237,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_if_asked() -> None:
-    """Switch on where the environment says so (``GAPSCOPE=1``), and attach the adapters that it names (``GAPSCOPE_ATTACH``).
+    """Switch on where the environment says so (``GAPSCOPE=1``), and attach what it names (``GAPSCOPE_ATTACH``).
 
-    An adapter is attached when the job has loaded its framework, also while marks are off: it counts from then on. One that
-    cannot be attached is a warning.
+    An adapter is attached when the job has loaded its framework, also while marks are off: it counts from then on. One
+    that cannot be attached is a warning.
     """
     if not _on and os.environ.get("GAPSCOPE", "0").lower() in ("1", "on", "true", "yes"):
         capture().start()
     if names := os.environ.get("GAPSCOPE_ATTACH"):
-        from gapscope_instrumentation.adapters.on_import import attach_on_import  # noqa: PLC0415 - most jobs ask for none
+        from gapscope_instrumentation.adapters.on_import import attach_on_import
 
         attach_on_import(names)
 

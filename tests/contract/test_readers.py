@@ -13,7 +13,7 @@ from gapscope.readers.compression import head
 from gapscope.schema import READER_TABLES, reader_dtypes
 
 DATA = Path(__file__).parents[1] / "data"
-SAMPLES = sorted(p for p in DATA.rglob("*") if p.name.endswith((".gz", ".sqlite", ".json")))
+SAMPLES = sorted(p for p in DATA.rglob("*") if p.name.endswith((".gz", ".sqlite", ".json", ".gslog")))
 
 
 @pytest.fixture(scope="module", params=SAMPLES, ids=lambda p: p.name)
@@ -49,6 +49,7 @@ def test_exactly_one_reader_recognizes_a_recording(path):
         b"\x1f\x8b",
         b"PAR1",
         b"text\n",
+        b"gapscope mark",
     ],
 )
 @pytest.mark.parametrize("reader", READERS, ids=lambda r: r.name)
@@ -68,7 +69,7 @@ def test_all_tables_have_the_columns_of_the_schema(sample):
 def test_info_says_what_it_has_to(sample):
     path, source = sample
     info = source.info
-    assert (info.path, info.tool in {"nsys", "torch"}, info.clock) == (str(path), True, "unix")
+    assert (info.path, info.tool in {"nsys", "torch", "gapscope"}, info.clock) == (str(path), True, "unix")
     assert info.events >= sum(source.tables[t].collect().height for t in ("ops", "calls", "ranges"))
     assert not info.truncated
     assert "damaged" not in info.dropped

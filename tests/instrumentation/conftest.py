@@ -1,4 +1,4 @@
-"""What the tests of the instrumentation share: marks off before and after, an emitter that remembers, a plain log reader."""
+"""What these tests share: marks off before and after, an emitter that remembers, a plain log reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import struct
 import pytest
 from gapscope_instrumentation import contract, marking
 
-SETTINGS = ("GAPSCOPE", "GAPSCOPE_ATTACH", "GAPSCOPE_DIR", "GAPSCOPE_LOG", "GAPSCOPE_NVTX", "GAPSCOPE_DEVICE_TIMES", "RANK")
+SETTINGS = (
+    "GAPSCOPE",
+    "GAPSCOPE_ATTACH",
+    "GAPSCOPE_DIR",
+    "GAPSCOPE_LOG",
+    "GAPSCOPE_NVTX",
+    "GAPSCOPE_DEVICE_TIMES",
+    "RANK",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +73,7 @@ def remembered():
 
 @pytest.fixture
 def read_log():
-    """A function from the path of a log to its records, as dictionaries; written from the format's description alone."""
+    """A function from the path of a log to its records; written from the format's description alone."""
     return _read_log
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import gapscope_instrumentation as gs
 import pytest
@@ -92,9 +93,13 @@ def test_a_folder_that_cannot_be_written_to_is_said_once_and_the_job_goes_on(tmp
     blocked = tmp_path / "file"
     blocked.write_text("")
     emitter = LogEmitter(blocked)
-    with pytest.warns(RuntimeWarning, match=r"the mark log .*file cannot be written \(File exists\)"):
+
+    def many():
         for n in range(3 * log_module.WRITTEN_AT):
             emitter.end(emitter.begin(1, gs.Handoff(0, 1, n)))
+
+    with pytest.warns(RuntimeWarning, match=r"the mark log .*file cannot be written \(File exists\)"):
+        many()
     emitter.close()
     assert not emitter._queue
 
@@ -169,8 +174,7 @@ def _grow(folder, handoffs, answer):
     import resource
 
     def resident():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     edge = gs.Edge(src=0, dst=1)
     capture = gs.capture(folder).start()
@@ -184,7 +188,7 @@ def _grow(folder, handoffs, answer):
     answer.put(after - before)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_two_million_handoffs_take_no_memory(tmp_path):
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()

@@ -1,4 +1,4 @@
-"""Marks in a job: keys on both sides, brackets in threads, coroutines and generators, compiled code, and nothing while off."""
+"""Marks in a job: keys on both sides; brackets in threads, coroutines, generators and compiled code."""
 
 import asyncio
 import gc
@@ -57,7 +57,8 @@ def test_fields_are_of_the_handoff_or_of_its_edge(remembered):
         pass
     with gs.submit(handoff.message(1, bytes=32, name="residual")):
         pass
-    said = "src=2 dst=3 seq=0 channel=1{} step=9 mb=4 bytes={} dir=bwd src_stage=5 dst_stage=4 kind=pp transport=nccl{} tokens=17"
+    said = "src=2 dst=3 seq=0 channel=1{} step=9 mb=4 bytes={} dir=bwd "
+    said += "src_stage=5 dst_stage=4 kind=pp transport=nccl{} tokens=17"
     assert remembered.said() == [
         ("step", "step=9 requests=a,b"),
         ("submit", said.format("", 64, "")),
@@ -225,7 +226,10 @@ def test_an_emitter_that_fails_is_taken_out_and_the_job_goes_on(remembered):
 
     marking.set_emitters((Failing(), remembered))
     edge = gs.Edge(src=0, dst=1)
-    with pytest.warns(RuntimeWarning, match=r"marks no longer go to failing \(OSError: the tool is gone\)"), gs.submit(edge):
+    with (
+        pytest.warns(RuntimeWarning, match=r"marks no longer go to failing \(OSError: the tool is gone\)"),
+        gs.submit(edge),
+    ):
         pass
     with gs.submit(edge):
         pass
@@ -237,7 +241,6 @@ def test_switching_off_within_a_bracket_still_closes_it(remembered):
     with gs.submit(gs.Edge(src=0, dst=1)):
         marking.set_emitters(())
     assert not remembered.unclosed()
-
 
 
 def test_step_number_reaches_handoffs_of_its_own_context_alone(remembered):
@@ -286,8 +289,7 @@ def test_compiled_code_has_one_graph_without_break_and_leaves_no_mark(remembered
         gs.available(edge)
         gs.available(handoff)
         with gs.request("a"), gs.receive(gs.Handoff(0, 1, 5)):
-            x = inner(x)
-        return x
+            return inner(x)
 
     torch._dynamo.reset()
     counter = CompileCounter()

@@ -17,7 +17,10 @@ def slots(folder):
     (path,) = folder.glob("*.gslog")
     data = path.read_bytes()
     assert len(data) % contract.LOG_SLOT_BYTES == 0
-    return [data[i : i + contract.LOG_SLOT_BYTES] for i in range(contract.LOG_SLOT_BYTES, len(data), contract.LOG_SLOT_BYTES)]
+    return [
+        data[i : i + contract.LOG_SLOT_BYTES]
+        for i in range(contract.LOG_SLOT_BYTES, len(data), contract.LOG_SLOT_BYTES)
+    ]
 
 
 def marks_named(folder, name):

@@ -26,7 +26,9 @@ def test_marks_are_off_until_asked_for():
 
 
 def test_importing_loads_neither_torch_nor_nvtx_nor_numpy():
-    code = "import sys, gapscope_instrumentation; print(sorted({'torch', 'nvtx', 'numpy', 'polars'} & set(sys.modules)))"
+    code = (
+        "import sys, gapscope_instrumentation; print(sorted({'torch', 'nvtx', 'numpy', 'polars'} & set(sys.modules)))"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"
 

@@ -1,12 +1,12 @@
-"""Marks of both wire forms become one table."""
+"""Marks of text and compact form become one table."""
 
 from __future__ import annotations
 
 import polars as pl
 import pytest
-from gapscope_instrumentation.contract import SEQ_MODULUS, format_mark, pack_group, pack_pair, unpack
+from gapscope_instrumentation.contract import HOST_MEMORY, SEQ_MODULUS, format_mark, pack_group, pack_pair, unpack
 
-from gapscope.marks import parse_marks, unwrap
+from gapscope.marks import parse_marks, unwrap, without_definitions
 from gapscope.schema import MARKS, conform
 from gapscope.testing import Recording, trace
 
@@ -101,6 +101,72 @@ def test_the_sequence_number_is_unwrapped_alike_on_both_ends():
     late, _ = parse_marks(ranges(*[compact(top + i, 100 * i + 50, "receive") for i in range(3, 5)]), "g")
     both = unwrap(pl.concat([late, sends]))
     assert both["seq"].to_list() == [top + 3, top + 4, top, top + 1, top + 2, top + 3, top + 4]
+
+
+def test_host_memory_in_compact_form():
+    m = one(name="gapscope::submit", domain="gapscope", payload=pack_pair(-1, 0, 0, 3))
+    assert (m["src"], m["dst"], m["seq"]) == (-1, 0, 3)
+    m = one(name="gapscope::submit", domain="gapscope", payload=pack_pair(2, -6, 1, 4))
+    assert (m["src"], m["dst"], m["channel"]) == (2, -6, 1)
+    m = one(name="gapscope::submit", domain="gapscope", payload=pack_pair(HOST_MEMORY - 1, 0, 0, 3))
+    assert m["src"] == HOST_MEMORY - 1
+
+
+def test_a_request_in_compact_form_has_the_number_within_its_process():
+    m = one(name="gapscope::request", domain="gapscope", payload=12)
+    assert (m["seq"], m["step"], m["fields"]) == (12, None, None)
+
+
+def test_name_is_that_of_the_handoff():
+    m = one(name="gapscope::submit src=0 dst=1 seq=1 name=hidden")
+    assert (m["name"], m["text"]) == ("hidden", "gapscope::submit src=0 dst=1 seq=1 name=hidden")
+    assert one(name="gapscope::submit src=0 dst=1 seq=1")["name"] is None
+
+
+def test_definitions_are_usable_and_no_marks_of_handoffs():
+    rows = [
+        {"name": "gapscope::process rank=3 host=a pid=9 gpu=GPU-1 contract=2", "kind": "instant", "domain": "gapscope"},
+        {"name": "gapscope::group group=tp0 number=17 rank=3", "kind": "instant", "domain": "gapscope"},
+        {"name": "gapscope::step step=4"},
+    ]
+    marks, findings = parse_marks(ranges(*rows), "f")
+    assert findings == []
+    assert marks.select("mark", "stated_rank", "group").rows() == [
+        ("process", 3, None),
+        ("group", 3, "tp0"),
+        ("step", None, None),
+    ]
+    assert without_definitions(marks)["mark"].to_list() == ["step"]
+
+
+@pytest.mark.parametrize("full", [3 * SEQ_MODULUS + 5, 5, SEQ_MODULUS])
+def test_a_number_in_full_tells_the_multiple(full):
+    low = full % SEQ_MODULUS
+    rows = [compact((low + i) % SEQ_MODULUS, 100 * i) for i in range(4)]
+    text = {"name": f"gapscope::submit src=0 dst=1 seq={full + 2}", "start_ns": 205, "end_ns": 206}
+    marks, _ = parse_marks(ranges(*rows, text), "f")
+    seqs = unwrap(marks).filter(pl.col("form") == "compact")["seq"].to_list()
+    assert seqs == [full + i for i in range(4)]
+
+
+def test_the_nearest_number_in_full_counts():
+    rows = [compact(5, 1_000), compact(6, 1_100)]
+    texts = [
+        {"name": f"gapscope::submit src=0 dst=1 seq={k * SEQ_MODULUS + 5}", "start_ns": at, "end_ns": at + 1}
+        for k, at in ((1, 0), (2, 990), (3, 5_000))
+    ]
+    marks, _ = parse_marks(ranges(*rows, *texts), "f")
+    seqs = unwrap(marks).filter(pl.col("form") == "compact")["seq"].to_list()
+    assert seqs == [2 * SEQ_MODULUS + 5, 2 * SEQ_MODULUS + 6]
+
+
+def test_units_are_not_unwrapped():
+    rows = [
+        {"name": "gapscope::request", "domain": "gapscope", "payload": n, "start_ns": n, "end_ns": n}
+        for n in (SEQ_MODULUS + 7, 3)
+    ]
+    marks, _ = parse_marks(ranges(*rows), "f")
+    assert unwrap(marks)["seq"].to_list() == [SEQ_MODULUS + 7, 3]
 
 
 def test_step_in_compact_form():

@@ -47,7 +47,8 @@ def attach(name: str) -> None:
         name: One of `adapters`.
 
     Raises:
-        AdapterError: The framework is not installed, or lacks what the adapter needs; it is named, and nothing was changed.
+        AdapterError: The framework is not installed, or lacks what the adapter needs; it is named, and nothing was
+        changed.
     """
     if name not in _attached:
         _attached[name] = find(name).attach()

@@ -13,12 +13,12 @@ from gapscope_instrumentation.errors import AdapterError
 
 @dataclass(frozen=True)
 class Target:
-    """A function that an adapter replaces.
+    """A function that an adapter replaces or relies on, or a table of functions.
 
     Attributes:
         module: Where it is.
         path: Its name there, through classes: ``PipelineStage.get_fwd_send_ops``.
-        parameters: Parameters that it must have, by name, in this order among others.
+        parameters: Parameters that it must have, by name, in this order among others; none for a table.
     """
 
     module: str
@@ -47,11 +47,13 @@ class Target:
             found = getattr(owner, last)
         except AttributeError as error:
             raise AdapterError(f"{self.name} is not there: another version of the framework?") from error
-        there = list(inspect.signature(found).parameters)
+        there = list(inspect.signature(found).parameters) if callable(found) else []
         missing = [p for p in self.parameters if p not in there]
         if missing or [p for p in there if p in self.parameters] != list(self.parameters):
             wanted = ", ".join(self.parameters)
-            raise AdapterError(f"{self.name} takes ({', '.join(there)}), and ({wanted}) is what the adapter was made for")
+            raise AdapterError(
+                f"{self.name} takes ({', '.join(there)}), and ({wanted}) is what the adapter was made for"
+            )
         return owner, last, inspect.getattr_static(owner, last)
 
 
@@ -115,7 +117,9 @@ class Adapter:
             try:
                 target.resolve()
             except AdapterError as error:
-                raise AdapterError(f"{self.name} (checked against {self.checked}): {error}. Nothing was attached.") from error
+                raise AdapterError(
+                    f"{self.name} (checked against {self.checked}): {error}. Nothing was attached."
+                ) from error
         attached = Attached()
         try:
             self.install(attached)

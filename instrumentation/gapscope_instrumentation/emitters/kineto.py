@@ -19,7 +19,9 @@ class KinetoEmitter:
 
     name = "torch"
 
-    def __init__(self, enabled: Callable[[], bool], enter: Callable[..., Any], leave: Callable[[Any], Any], off: Any) -> None:
+    def __init__(
+        self, enabled: Callable[[], bool], enter: Callable[..., Any], leave: Callable[[Any], Any], off: Any
+    ) -> None:
         self._enabled, self._enter, self._leave, self._off = enabled, enter, leave, off
         self._names = [PREFIX + mark for mark in MARKS]
 

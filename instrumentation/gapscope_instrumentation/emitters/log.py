@@ -2,8 +2,8 @@
 
 A mark is packed into a slot of 96 bytes (`gapscope_instrumentation.contract`) and put into a queue, without a lock: a
 mark may come from a signal handler or from the garbage collector in the middle of another. The queue is written when it
-holds `WRITTEN_AT` slots, and twice a second by a thread of its own, together with brackets that have been open for long:
-of a job that hangs or is killed, the file has all but the last half second.
+holds `WRITTEN_AT` slots, and twice a second by a thread of its own, together with brackets that have been open for
+long: of a job that hangs or is killed, the file has all but the last half second.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import threading
 import time
 import warnings
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gapscope_instrumentation import identity, marking
 from gapscope_instrumentation.contract import (
@@ -83,7 +84,7 @@ class LogEmitter:
     def end(self, token: object) -> None:
         """Close a bracket."""
         end_ns = _NOW()
-        mark, handoff, thread, start_ns = token  # type: ignore[misc]
+        mark, handoff, thread, start_ns = cast("tuple[int, Handoff, int, int]", token)
         self._open.pop(id(token), None)
         key, queue = handoff._key, self._queue
         if key is None:
@@ -138,7 +139,7 @@ class LogEmitter:
                 os.close(self._file)
                 self._file = None
 
-    def _record(
+    def _record(  # noqa: PLR0917 - columns are many
         self, kind: int, mark: int, handoff: Handoff, flags: int, thread: int, start_ns: int, end_ns: int, error_ns: int
     ) -> bytes:
         if handoff.extra is None and handoff.job is None:
@@ -224,10 +225,8 @@ class LogEmitter:
     def _start_writer(self) -> None:
         at_end_of_worker(self.close)
         self._writer = threading.Thread(target=self._keep_writing, name="gapscope-log", daemon=True)
-        try:
+        with suppress(RuntimeError):  # the interpreter is shutting down; close() writes the rest
             self._writer.start()
-        except RuntimeError:  # the interpreter is shutting down; close() writes the rest
-            pass
 
     def _keep_writing(self) -> None:
         while not self._stop.wait(PERIOD_S):
@@ -251,12 +250,11 @@ class _Thread(threading.local):
         self.number = threading.get_native_id()
 
 
-def _text(what: int, flags: int, text: str, thread: int, start_ns: int, end_ns: int) -> bytes:
+def _text(what: int, flags: int, text: str, thread: int, start_ns: int, end_ns: int) -> bytes:  # noqa: PLR0917
     data = text.encode("utf-8", "backslashreplace")
     slots = [_TEXT.pack(2, what, flags, 0, len(data), thread, start_ns, end_ns, data[:_HEAD_BYTES])]
     rest = LOG_SLOT_BYTES - 1
-    for at in range(_HEAD_BYTES, len(data), rest):
-        slots.append(b"\x03" + data[at : at + rest].ljust(rest))
+    slots += [b"\x03" + data[at : at + rest].ljust(rest) for at in range(_HEAD_BYTES, len(data), rest)]
     return b"".join(slots)
 
 

@@ -1,8 +1,8 @@
 """Marks as NVTX ranges, for Nsight Systems and whatever else listens to NVTX.
 
-Start/end ranges in the domain ``gapscope`` with registered, fixed messages and the key as payload (compact form), so that
-memory stays flat. ``GAPSCOPE_NVTX=text`` writes all fields into the text instead; NVTX keeps every such text for ever.
-What the installed package can do is tried, not concluded from its version:
+Start/end ranges in the domain ``gapscope`` with registered, fixed messages and the key as payload (compact form), so
+that memory stays flat. ``GAPSCOPE_NVTX=text`` writes all fields into the text instead; NVTX keeps every such text for
+ever. What the installed package can do is tried, not concluded from its version:
 
 - a domain object with ``start_range`` (0.2.12 and later);
 - without that, the package's own ``start_range``, to which 0.2.11 gives the payload as well;
@@ -21,9 +21,9 @@ from gapscope_instrumentation.contract import DEFINITIONS, MARKS, NVTX_DOMAIN, P
 from gapscope_instrumentation.handoff import Handoff, group_number
 
 REMEDY = (
-    "an NVTX tool is attached, but nvtx {version} was told that the domain 'gapscope' is disabled, and would record nothing "
-    "(Nsight Systems 2023.4 does that to nvtx 0.2.12 and later). Install nvtx==0.2.11 in this environment or record with "
-    "a newer Nsight Systems."
+    "an NVTX tool is attached, but nvtx {version} was told that the domain 'gapscope' is disabled, and would record "
+    "nothing (Nsight Systems 2023.4 does that to nvtx 0.2.12 and later). Install nvtx==0.2.11 in this environment or "
+    "record with a newer Nsight Systems."
 )
 _ANNOUNCED_AGAIN = 256
 _NAMES = tuple(PREFIX + mark for mark in MARKS)
@@ -80,7 +80,7 @@ def tool_attached() -> bool:
     return bool(os.environ.get("NVTX_INJECTION64_PATH") or os.environ.get("NVTX_INJECTION32_PATH"))
 
 
-def open_nvtx() -> tuple[NvtxEmitter | None, str]:
+def open_nvtx() -> tuple[NvtxEmitter | None, str]:  # noqa: PLR0911 - one for each thing that can be amiss
     """Return the emitter, None where nothing would be recorded, and one phrase on what was found."""
     choice = os.environ.get("GAPSCOPE_NVTX", "compact").lower()
     if choice in ("off", "0", "none"):
@@ -88,7 +88,7 @@ def open_nvtx() -> tuple[NvtxEmitter | None, str]:
     if not tool_attached():
         return None, "no tool listens"
     try:
-        import nvtx  # noqa: PLC0415 - a job without a capture does not need it
+        import nvtx
     except ImportError:
         return None, "the nvtx package is not installed (pip install nvtx)"
     version = _version()
@@ -120,7 +120,7 @@ def _fresh_domain(nvtx: Any) -> Any:
     return None if get is None else get(NVTX_DOMAIN)
 
 
-def _with_domain(domain: Any, texts: bool) -> NvtxEmitter | None:
+def _with_domain(domain: Any, texts: bool) -> NvtxEmitter | None:  # noqa: C901 - closures, for speed
     start, mark_instant = domain.start_range, domain.mark
 
     def say(text: str) -> None:
@@ -201,7 +201,7 @@ def _in_text(start: Callable[[str], object], end: Callable[[Any], None], say: Ca
 
 
 def _version() -> str:
-    from importlib import metadata  # noqa: PLC0415 - takes 20 ms
+    from importlib import metadata
 
     try:
         return metadata.version("nvtx")

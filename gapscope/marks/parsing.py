@@ -1,8 +1,6 @@
-"""Marks: ranges whose text or payload follows the contract, as one table.
+"""Marks among the ranges of one file: those whose text or payload follows the contract.
 
-Both wire forms of `gapscope_instrumentation.contract` give the same columns. The sequence number of the
-compact form counts modulo 2**26; it is unwrapped over the marks of all ranks together, in order of time,
-so that both ends of a handoff get the same number wherever their captures begin.
+Text and compact form of `gapscope_instrumentation.contract` give the same columns.
 """
 
 from __future__ import annotations
@@ -10,13 +8,14 @@ from __future__ import annotations
 import polars as pl
 from gapscope_instrumentation.contract import (
     CHANNEL_BITS,
+    DEFINITIONS,
     HANDOFF_BRACKETS,
     HANDOFF_POINTS,
+    HOST_MEMORY,
     NVTX_DOMAIN,
     PREFIX,
     RANK_BITS,
     SEQ_BITS,
-    SEQ_MODULUS,
 )
 from gapscope_instrumentation.contract import (
     MARKS as MARK_NAMES,
@@ -26,7 +25,6 @@ from gapscope.findings import Finding
 from gapscope.schema import MARKS, dtypes
 
 _KEYED = HANDOFF_BRACKETS + HANDOFF_POINTS
-_PAIR = ["job", "src", "dst", "group", "channel"]
 
 
 def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Finding]]:
@@ -38,7 +36,8 @@ def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Fin
 
     Returns:
         Table ``marks`` of `gapscope.schema`, columns ``source`` and ``rank`` null; ``seq`` of the compact
-        form still modulo 2**26 (`unwrap` mends that once all files are there).
+        form still modulo 2**26, its groups still numbers (`gapscope.marks.compact` mends both once all files are
+        there). Definitions (who speaks, which number stands for which group) are among them.
     """
     own_domain = pl.col("domain").cast(pl.String) == NVTX_DOMAIN
     named = pl.col("name").str.starts_with(PREFIX) | (own_domain & pl.col("name").is_in(MARK_NAMES))
@@ -58,7 +57,7 @@ def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Fin
         text=pl.col("name"),
         fields=pl.when("compact").then(None).otherwise(pl.col("fields")),
     )
-    known = pl.col("mark").is_in(MARK_NAMES)
+    known = pl.col("mark").is_in(MARK_NAMES + DEFINITIONS)
     pair = pl.col("src").is_not_null() & pl.col("dst").is_not_null()
     keyed = pl.col("seq").is_not_null() & (pair | pl.col("group").is_not_null())
     usable = (known & (keyed | ~pl.col("mark").is_in(_KEYED))).fill_null(value=False)
@@ -79,25 +78,15 @@ def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Fin
         source=pl.lit(None, dtype=pl.Int32),
         rank=pl.lit(None, dtype=pl.Int32),
         size_bytes=pl.when(pl.col("bytes") >= 0).then("bytes"),
+        name="given_name",
+        error_ns=pl.lit(None, dtype=pl.Int64),
     )
     return good.select(pl.col(n).cast(t) for n, t in dtypes(MARKS).items()), findings
 
 
-def unwrap(marks: pl.DataFrame) -> pl.DataFrame:
-    """Return the marks with the sequence numbers of the compact form unwrapped."""
-    if not (marks["form"] == "compact").any():
-        return marks
-    half = SEQ_MODULUS // 2
-    step = (pl.col("seq").diff().fill_null(0) + half).mod(SEQ_MODULUS) - half
-    unwrapped = pl.col("seq").first() + step.cum_sum()
-    compact = (
-        marks.with_row_index("_row")
-        .filter((pl.col("form") == "compact") & pl.col("seq").is_not_null())
-        .sort("start_ns", "seq", "_row")
-        .with_columns(seq=unwrapped.over(_PAIR))
-    )
-    rest = marks.with_row_index("_row").join(compact.select("_row"), on="_row", how="anti")
-    return pl.concat([rest, compact]).sort("_row").drop("_row")
+def without_definitions(marks: pl.DataFrame) -> pl.DataFrame:
+    """Return the marks of handoffs and units: without those that only say who speaks."""
+    return marks.filter(~pl.col("mark").is_in(DEFINITIONS))
 
 
 def _text_fields() -> list[pl.Expr]:
@@ -113,13 +102,14 @@ def _text_fields() -> list[pl.Expr]:
         return pl.coalesce(pl.when(rank < 2**31).then(rank), -1 - host).alias(key)
 
     numbers = ("channel", "seq", "slot", "step", "mb", "bytes", "src_stage", "dst_stage")
-    texts = ("group", "dir", "transport", "device", "job")
+    texts = ("group", "dir", "transport", "device", "job")  # `kind` and `name` are taken: of the range itself
     return [
         end("src"),
         end("dst"),
         *map(number, numbers),
         *(text(key).alias(key) for key in texts),
         text("kind").alias("kind"),
+        text("name").alias("given_name"),
         number("rank").alias("stated_rank"),
     ]
 
@@ -134,9 +124,13 @@ def _compact_fields() -> list[pl.Expr]:
     first = bits(SEQ_BITS + CHANNEL_BITS + RANK_BITS, RANK_BITS)
     pair = pl.col("compact") & ~is_group
     unit = pl.col("mark").is_in(["step", "request"])
+
+    def end(value: pl.Expr) -> pl.Expr:
+        return pl.when(value >= HOST_MEMORY).then(HOST_MEMORY - 1 - value).otherwise(value)
+
     return [
-        pl.when(pair & ~unit).then(first).otherwise(pl.col("src")).alias("src"),
-        pl.when(pair & ~unit).then(bits(SEQ_BITS + CHANNEL_BITS, RANK_BITS)).otherwise(pl.col("dst")).alias("dst"),
+        pl.when(pair & ~unit).then(end(first)).otherwise(pl.col("src")).alias("src"),
+        pl.when(pair & ~unit).then(end(bits(SEQ_BITS + CHANNEL_BITS, RANK_BITS))).otherwise(pl.col("dst")).alias("dst"),
         pl.when(pl.col("compact") & is_group & ~unit)
         .then(first.cast(pl.String))
         .otherwise(pl.col("group"))
@@ -145,6 +139,11 @@ def _compact_fields() -> list[pl.Expr]:
         .then(bits(SEQ_BITS, CHANNEL_BITS))
         .otherwise(pl.col("channel"))
         .alias("channel"),
-        pl.when(pl.col("compact") & ~unit).then(bits(0, SEQ_BITS)).otherwise(pl.col("seq")).alias("seq"),
-        pl.when(pl.col("compact") & unit).then(payload).otherwise(pl.col("step")).alias("step"),
+        pl.when(pl.col("compact") & ~unit)
+        .then(bits(0, SEQ_BITS))
+        .when(pl.col("compact") & (pl.col("mark") == "request"))
+        .then(payload)
+        .otherwise(pl.col("seq"))
+        .alias("seq"),
+        pl.when(pl.col("compact") & (pl.col("mark") == "step")).then(payload).otherwise(pl.col("step")).alias("step"),
     ]

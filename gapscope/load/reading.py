@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,19 +11,15 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np  # noqa: F401 - polars imports it on first use, which is not safe from several threads at once
-import polars as pl
 
-from gapscope import cache, identity
-from gapscope.errors import ExporterError, InputError, UnknownFormatError, UsageError
+from gapscope import cache
+from gapscope.errors import ExporterError, InputError, UnknownFormatError
 from gapscope.findings import Finding
 from gapscope.inputs import InputFile, expand
-from gapscope.marks import parse_marks, unwrap
+from gapscope.load.assembling import assemble, marks_of, windows_of
 from gapscope.readers import find_reader
 from gapscope.readers.base import Progress, ReadOptions, SourceTables, no_progress
-from gapscope.schema import MARKS, SOURCES, dtypes
 from gapscope.trace import Trace
-
-_WINDOW_TABLES = ("ops", "calls", "ranges")
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ def load(
 
     Args:
         paths: Files, folders or patterns: ``.nsys-rep``, exports of nsys (SQLite, parquet folder), torch.profiler
-            JSON, each plain or compressed, mixed as the run left them.
+            JSON, mark logs (``.gslog``), each plain or compressed, mixed as the run left them.
         options: See `LoadOptions`.
         progress: Called with what is going on and the fraction done.
 
@@ -138,8 +133,9 @@ class _Reading:
         if kept is not None:
             return _renamed(kept, path)
         source = reader.read(path, self._options, report)
-        marks, notes = parse_marks(source.tables["ranges"], source.info.path)
-        source = replace(source, windows=_windows(source), marks=marks, findings=(*source.findings, *notes))
+        marks, notes = marks_of(source)
+        windows = windows_of(source) if source.windows is None else source.windows
+        source = replace(source, windows=windows, marks=marks, own_marks=None, findings=(*source.findings, *notes))
         failure = cache.store_entry(entry, source)
         if failure is None:
             return source
@@ -164,7 +160,7 @@ class _Reading:
 def _nothing_recorded(inputs: Sequence[InputFile]) -> InputError:
     where = inputs[0].path.parent if len(inputs) > 1 else inputs[0].path
     found = f"none of the {len(inputs)} files there is a recording." if len(inputs) > 1 else "is no recording."
-    return UnknownFormatError(where, found, "Pass .nsys-rep, exports of nsys, or torch.profiler JSON files.")
+    return UnknownFormatError(where, found, "Pass .nsys-rep, exports of nsys, torch.profiler JSON files, or mark logs.")
 
 
 def _bug(path: Path, error: Exception) -> InputError:
@@ -194,148 +190,3 @@ def _renamed(source: SourceTables, path: Path) -> SourceTables:
 
 def _unreadable(error: InputError) -> Finding:
     return Finding("unreadable_file", "error", error.found, error.next_step, path=error.path)
-
-
-def assemble(
-    files: Sequence[SourceTables],
-    jobs: Sequence[str | None] | None = None,
-    rank_of: Mapping[int, int] | None = None,
-    findings: Iterable[Finding] = (),
-) -> Trace:
-    """Put the tables of the files of one run together.
-
-    Args:
-        files: What the readers delivered, in the order of `Trace.sources`.
-        jobs: Job of each file; None where the marks tell it.
-        rank_of: Rank of a pid, where the recording does not tell.
-        findings: What was found while reading.
-
-    Raises:
-        IdentityError: Ranks contradict each other, or the files form several runs.
-    """
-    jobs = jobs or [None] * len(files)
-    findings = list(findings)
-    paths = [f.info.path for f in files]
-    marks = pl.DataFrame(schema=dtypes(MARKS))
-    for number, file in enumerate(files):
-        found, notes = file.marks, list[Finding]()
-        if found is None:
-            found, notes = parse_marks(file.tables["ranges"], file.info.path)
-        job = pl.coalesce("job", pl.lit(jobs[number], dtype=pl.String))
-        marks = marks.vstack(found.with_columns(source=pl.lit(number, dtype=pl.Int32), job=job))
-        findings += notes
-    marks = unwrap(marks)
-    processes = pl.concat([_processes(number, file, jobs[number]) for number, file in enumerate(files)])
-    processes = processes.join(identity.ranks_from_marks(marks, paths), on=["source", "process"], how="left")
-    counts = marks.group_by("source", "process").agg(n_marks=pl.len(), mark_job=pl.col("job").first())
-    processes = (
-        processes.join(counts, on=["source", "process"], how="left")
-        .with_columns(pl.col("n_marks").fill_null(0), job=pl.coalesce("job", "mark_job"))
-        .sort("source", "process")
-    )
-    unknown = sorted(set(rank_of or {}) - set(processes["pid"].drop_nulls()) - set(processes["process"]))
-    if unknown:
-        pids = ", ".join(
-            str(p) for p in processes.filter(pl.col("has_ops") | (pl.col("n_marks") > 0))["pid"].unique().sort()
-        )
-        raise UsageError(
-            f"--rank-of {unknown[0]}: no recording has that pid. Processes with marks or GPU work: {pids}."
-        )
-    processes = identity.assign_ranks(processes, paths, rank_of or {})
-    processes, notes = identity.choose_primary(processes, paths)
-    findings += notes
-    marks = marks.drop("rank").join(processes.select("source", "process", "rank"), on=["source", "process"], how="left")
-    marks = marks.select(list(MARKS)).sort("source", "process", "start_ns", "end_ns", "text", nulls_last=True)
-    sources = _sources(files, processes)
-    findings += [
-        Finding(
-            "empty_recording",
-            "warning",
-            "The file is valid, but holds nothing that was recorded.",
-            "The profiler may never have become active: check its schedule, or the capture range.",
-            path=path,
-        )
-        for path in sources.filter(pl.col("window_start_ns").is_null())["path"]
-    ]
-    return Trace(sources, processes, marks, findings, tuple(files))
-
-
-def _windows(file: SourceTables) -> pl.DataFrame:
-    """Return when each process of a file was recorded, and how many GPU operations of it."""
-    parts = pl.collect_all(
-        [
-            file.tables[t]
-            .group_by("process")
-            .agg(
-                pl.col("start_ns").min().alias("first"),
-                pl.max_horizontal(pl.col("end_ns").max(), pl.col("start_ns").max()).alias("last"),
-                pl.len().alias("n"),
-            )
-            .with_columns(table=pl.lit(t))
-            for t in _WINDOW_TABLES
-        ]
-    )
-    return (
-        pl.concat(parts)
-        .group_by("process")
-        .agg(
-            window_start_ns=pl.col("first").min(),
-            window_end_ns=pl.col("last").max(),
-            n_ops=pl.col("n").filter(pl.col("table") == "ops").sum().cast(pl.Int64),
-        )
-    )
-
-
-def _processes(number: int, file: SourceTables, job: str | None) -> pl.DataFrame:
-    """Return the processes of one file with their windows and what was recorded of them."""
-    windows = _windows(file) if file.windows is None else file.windows
-    return (
-        file.tables["processes"]
-        .collect()
-        .join(windows, on="process", how="full", coalesce=True)
-        .with_columns(
-            pl.col("n_ops").fill_null(0),
-            source=pl.lit(number, dtype=pl.Int32),
-            tool=pl.lit(file.info.tool),
-            clock=pl.lit(file.info.clock),
-            job=pl.lit(job, dtype=pl.String),
-        )
-        .with_columns(has_ops=pl.col("n_ops") > 0)
-    )
-
-
-def _sources(files: Sequence[SourceTables], processes: pl.DataFrame) -> pl.DataFrame:
-    of_file = processes.group_by("source").agg(
-        ranks=pl.col("rank").drop_nulls().unique().sort(),
-        window_start_ns=pl.col("window_start_ns").min(),
-        window_end_ns=pl.col("window_end_ns").max(),
-    )
-    rows = [
-        {
-            "source": number,
-            "path": f.info.path,
-            "format": f.info.format,
-            "tool": f.info.tool,
-            "version": f.info.tool_version,
-            "schema": f.info.schema_version,
-            "host": f.info.host,
-            "clock": f.info.clock,
-            "clock_origin": f.info.clock_origin,
-            "epoch_ns": f.info.epoch_ns,
-            "system_clock_ns": f.info.system_clock_ns,
-            "counter_ns": f.info.counter_ns,
-            "shift_ns": f.info.shift_ns,
-            "resolution_ns": f.info.resolution_ns,
-            "cpu_only": f.info.cpu_only,
-            "gpu_traced": f.info.gpu_traced,
-            "cpu_traced": f.info.cpu_traced,
-            "truncated": f.info.truncated,
-            "calls_in_order": f.info.calls_in_order,
-            "events": f.info.events,
-            "dropped": json.dumps(dict(f.info.dropped), sort_keys=True),
-        }
-        for number, f in enumerate(files)
-    ]
-    schema = {n: t for n, t in dtypes(SOURCES).items() if n not in of_file.columns or n == "source"}
-    frame = pl.DataFrame(rows, schema=schema).join(of_file, on="source", how="left", maintain_order="left")
-    return frame.select(pl.col(n).cast(t) for n, t in dtypes(SOURCES).items())
