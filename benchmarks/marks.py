@@ -29,23 +29,27 @@ import gapscope_instrumentation as gs
 from gapscope_instrumentation import marking
 from gapscope_instrumentation.contract import NVTX_DOMAIN
 
-REPEATS = 7
+REPEATS = 25
 BLOCK = 20
 HERE = Path(__file__).parent
 
 
-def cost_ns(function: Callable[[], object], number: int = 20_000) -> float:
-    """Return nanoseconds of one call, the call itself left out."""
-    empty = min(timeit.repeat(_nothing, number=number, repeat=REPEATS))
-    return (min(timeit.repeat(function, number=number, repeat=REPEATS)) - empty) / number * 1e9
+def cost_ns(functions: dict[str, Callable[[], object]], number: int = 4_000) -> dict[str, float]:
+    """Return nanoseconds of one call of each, the call itself left out; they take turns, to meet the same state."""
+    everything = {"": _nothing, **functions}
+    least = dict.fromkeys(everything, math.inf)
+    for _ in range(REPEATS):
+        for name, function in everything.items():
+            least[name] = min(least[name], timeit.timeit(function, number=number))
+    return {name: (least[name] - least[""]) / number * 1e9 for name in functions}
 
 
 def _nothing() -> None:
     pass
 
 
-def brackets_and_points(prefix: str) -> dict[str, float]:
-    """Return the cost of a bracket and a point, on a handoff and on an edge."""
+def costs(prefix: str, own: Callable[[], object] | None = None) -> dict[str, float]:
+    """Return the cost of a bracket and a point, on a handoff and on an edge, and of the recording's own call."""
     edge = gs.Edge(src=0, dst=1)
     handoff = edge.handoff(mb=3, bytes=4096)
 
@@ -60,36 +64,44 @@ def brackets_and_points(prefix: str) -> dict[str, float]:
     def new_handle() -> None:
         edge.handoff(mb=3, bytes=4096)
 
-    return {
-        f"{prefix} bracket": cost_ns(of_handoff),
-        f"{prefix} bracket on an edge": cost_ns(of_edge),
-        f"{prefix} point": cost_ns(lambda: gs.available(handoff)),
-        f"{prefix} new handle": cost_ns(new_handle),
-    }
+    found = cost_ns(
+        {
+            "bracket": of_handoff,
+            "bracket on an edge": of_edge,
+            "point": lambda: gs.available(handoff),
+            "new handle": new_handle,
+            "own call": own or _nothing,
+        }
+    )
+    if own is None:
+        del found["own call"]
+    return {f"{prefix} {what}": ns for what, ns in found.items()}
 
 
 def off() -> dict[str, float]:
     """Return costs with nothing switched on."""
-    return brackets_and_points("off")
+    return costs("off")
 
 
 def nvtx() -> dict[str, float]:
     """Return costs under a tool that listens to NVTX; run in a process of its own."""
     import nvtx as package
 
-    with gs.capture(log=False):
-        if "nvtx" not in {e.name for e in marking.emitters()}:
-            raise SystemExit(f"NVTX is not recorded here: {gs.status()['nvtx']}")
-        found = brackets_and_points("NVTX")
     domain = package.get_domain(NVTX_DOMAIN)
     if hasattr(domain, "start_range"):
         attributes = domain.get_event_attributes(message="gapscope::submit")
-        found["NVTX own call"] = cost_ns(lambda: domain.end_range(domain.start_range(attributes, payload=57)))
+
+        def own() -> None:
+            domain.end_range(domain.start_range(attributes, payload=57))
     else:
-        found["NVTX own call"] = cost_ns(
-            lambda: package.end_range(package.start_range("gapscope::submit", domain=NVTX_DOMAIN, payload=57))
-        )
-    return found
+
+        def own() -> None:
+            package.end_range(package.start_range("gapscope::submit", domain=NVTX_DOMAIN, payload=57))
+
+    with gs.capture(log=False):
+        if "nvtx" not in {e.name for e in marking.emitters()}:
+            raise SystemExit(f"NVTX is not recorded here: {gs.status()['nvtx']}")
+        return costs("NVTX", own)
 
 
 def torch_profiler() -> dict[str, float]:
@@ -103,10 +115,9 @@ def torch_profiler() -> dict[str, float]:
             pass
 
     with gs.capture(log=False):
-        found = {"torch loaded, no profiler on, bracket": brackets_and_points("x")["x bracket"]}
+        found = {"torch loaded, no profiler on, bracket": costs("x")["x bracket"]}
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-            found |= brackets_and_points("torch.profiler")
-            found["torch.profiler own call"] = cost_ns(by_hand)
+            found |= costs("torch.profiler", by_hand)
     return found
 
 
@@ -116,9 +127,8 @@ def log() -> dict[str, float]:
         (emitter,) = (e for e in marking.emitters() if e.name == "log")
         others = tuple(e for e in marking.emitters() if e is not emitter)
         marking.set_emitters((emitter,))
-        found = brackets_and_points("log")
         handoff = gs.Edge(src=0, dst=1).handoff(mb=3, bytes=4096)
-        found["log own call"] = cost_ns(lambda: emitter.end(emitter.begin(1, handoff)))
+        found = costs("log", lambda: emitter.end(emitter.begin(1, handoff)))
         marking.set_emitters((*others, emitter))
     return found
 

@@ -377,6 +377,9 @@ MARKS: Table = {
         pl.Int64(),
         "Of a time that the device gave: its error to either side, against the host's clock; null: a mark of the host.",
     ),
+    "asked_ns": Column(
+        pl.Int64(), "Of a time that the device gave: when the host asked for it; null if unknown, and for all else."
+    ),
     "form": Column(pl.String(), "`text`, `compact` or `log`."),
     "text": Column(pl.String(), "Text of the range; in compact and log form the name of the mark alone."),
 }

@@ -80,6 +80,7 @@ def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Fin
         size_bytes=pl.when(pl.col("bytes") >= 0).then("bytes"),
         name="given_name",
         error_ns=pl.lit(None, dtype=pl.Int64),
+        asked_ns=pl.lit(None, dtype=pl.Int64),
     )
     return good.select(pl.col(n).cast(t) for n, t in dtypes(MARKS).items()), findings
 

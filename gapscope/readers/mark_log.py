@@ -153,7 +153,7 @@ class _Log:
         error = pl.when(pl.col("error_ns") != NULL64).then("error_ns")
         known = pl.col("mark") < len(MARK_NAMES)
         possible = pl.col("start_ns").is_between(0, _LATEST_NS) & (
-            end.is_null() | end.is_between(pl.col("start_ns"), _LATEST_NS)
+            device | end.is_null() | end.is_between(pl.col("start_ns"), _LATEST_NS)
         )
         of_device = pl.col("mark").is_in(_POINTS) & error.is_between(0, _LATEST_NS).fill_null(value=False)
         good = known & possible & (~device | of_device)
@@ -165,6 +165,7 @@ class _Log:
         shift = self.clock.shift_ns
         frame = frame.with_columns(
             is_open=(pl.col("flags") & LOG_OPEN != 0) & pl.col("end_ns").is_null(),
+            asked_ns=pl.when(device & pl.col("end_ns").is_between(0, _LATEST_NS)).then("end_ns"),
             end_ns=pl.when(device).then("start_ns").otherwise("end_ns"),
             error_ns=pl.when(device).then("error_ns"),
         )
@@ -197,6 +198,7 @@ class _Log:
             start_ns=pl.col("start_ns") + shift,
             end_ns=pl.col("end_ns") + shift,
             error_ns="error_ns",
+            asked_ns=pl.col("asked_ns") + shift,
             form=pl.lit("log"),
             text=(PREFIX + names).gather(frame["mark"]),
         )

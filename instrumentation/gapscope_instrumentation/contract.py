@@ -32,7 +32,8 @@ spaces; the first byte of every other says what it is:
           the first of them; a mark's text has its thread, start and end, a word's its number
     3     more of the text: one byte 3 and 95 of the text
     4     a clock anchor, laid out as `LOG_ANCHOR`: monotonic before, Unix time, monotonic after
-    5     a time of the device, laid out as a mark; its end is null and its error stands in ``error_ns``
+    5     a time of the device, laid out as a mark: ``end_ns`` is when the host asked for it,
+          ``error_ns`` how far off it may be
     ====  ==========================================================================================
 
 Times of the log are nanoseconds of the host's monotonic clock; the anchors tie them to Unix time.

@@ -12,7 +12,9 @@ event of a handoff   recorded                               tells
                                                             operation started no earlier
 ==================== ====================================== ===============================================
 
-``movement_start`` is not seen: transfers run on streams of their own.
+``movement_start`` is not seen: transfers run on streams of their own. A stream that was idle by the time the event came
+to it tells only that the work before had ended, not when; the log has the time of the call as well, so that the
+analyzer can tell the two apart.
 
 A thread of its own asks now and then which events are done (it never waits for the job's streams) and gives the
 events back to a pool. CUDA tells only the time between two events, so the same thread sets reference events on an
@@ -170,7 +172,7 @@ class DeviceTimes:
                 reference = min(references, key=lambda r, near=near_ns: abs(r.at_ns - near))  # type: ignore[misc]
                 distance_ns = round(reference.event.elapsed_time(event) * 1e6)
                 error_ns = reference.error_ns + RESOLUTION_NS + round(abs(distance_ns) * DRIFT)
-                self._log.device_time(mark, handoff, reference.at_ns + distance_ns, error_ns, thread)
+                self._log.device_time(mark, handoff, reference.at_ns + distance_ns, near_ns, error_ns, thread)
                 device.pool.append(event)
 
 

@@ -32,6 +32,7 @@ current_step: ContextVar[int | None] = ContextVar("gapscope_step", default=None)
 """The step that the calling code is in: handoffs made in it bear its number."""
 
 _emitters: tuple[Emitter, ...] = ()
+_sink: Emitter | None = None
 _until_timed = 61
 own_cost = [0, 0, 0]
 """Of one bracket in `SAMPLED_EVERY`: how many were timed, and nanoseconds spent in opening and in closing them."""
@@ -49,8 +50,9 @@ _compiling: Callable[[], bool] = _never
 
 def set_emitters(emitters: tuple[Emitter, ...]) -> None:
     """Say where marks go from now on; nowhere if empty. The first opens first and closes last."""
-    global _emitters  # noqa: PLW0603 - one cell that every mark looks at
+    global _emitters, _sink  # noqa: PLW0603 - two cells that every mark looks at
     _emitters = emitters
+    _sink = None if not emitters else emitters[0] if len(emitters) == 1 else _Several(emitters)
 
 
 def emitters() -> tuple[Emitter, ...]:
@@ -69,16 +71,15 @@ def notice_torch() -> None:
 class Bracket:
     """A bracket around code: use it with ``with``, as a decorator, or by `start` and `end`, on whatever threads."""
 
-    __slots__ = ("_by", "_mark", "_opened", "_where")
+    __slots__ = ("_mark", "_sink", "_token", "_where")
 
     def __init__(self, mark: int, where: Any) -> None:
         self._mark, self._where = mark, where
-        self._by: tuple[Emitter, ...] = ()
-        self._opened: Any = None
+        self._sink: Emitter | None = None
 
     def start(self) -> Bracket:
         """Open it. Does nothing while it is open."""
-        if not self._by and not _compiling():
+        if self._sink is None and not _compiling():
             self.__enter__()
         return self
 
@@ -88,77 +89,107 @@ class Bracket:
 
     def __enter__(self) -> None:
         global _until_timed  # noqa: PLW0603 - counts down; losing one between threads does no harm
-        _until_timed -= 1
-        if _until_timed <= 0:
-            _until_timed = SAMPLED_EVERY
-            self._timed_enter()
-            return
-        where, self._by = self._where, _emitters
-        if not _emitters:
+        where, sink = self._where, _sink
+        if sink is None:
             where._skip(self._mark)
             return
         handoff = where if where.__class__ is Handoff else where._this(self._mark)
         if captures and get_ident() in captures:
             _note_capture(self._mark)
-            self._by = ()
-        elif len(self._by) == 1:
-            try:
-                self._opened = self._by[0].begin(self._mark, handoff)
-            except Exception as error:
-                _out_of_order(self._by[0], error)
-                self._by = ()
+            return
+        _until_timed -= 1
+        if not _until_timed:
+            _until_timed = SAMPLED_EVERY
+            sink = _Timed(sink)
+        try:
+            self._token = sink.begin(self._mark, handoff)
+        except Exception as error:
+            _out_of_order(sink, error)
         else:
-            self._opened = _begin(self._by, self._mark, handoff)
-
-    def _timed_enter(self) -> None:
-        """Open it, and let its own cost be measured."""
-        began = perf_counter_ns()
-        Bracket.__enter__(self)  # not what a unit does before: it is done
-        if self._by:
-            spent = perf_counter_ns() - began
-            self._by, self._opened = (_CLOCK,), (self._by, self._opened, spent)
+            self._sink = sink
 
     def __exit__(self, kind: object, error: object, at: object) -> None:
-        by, self._by = self._by, ()
-        if len(by) == 1:
-            if self._opened is not None:
+        sink = self._sink
+        if sink is not None:
+            self._sink = None
+            if self._token is not None:
                 try:
-                    by[0].end(self._opened)
+                    sink.end(self._token)
                 except Exception as failure:
-                    _out_of_order(by[0], failure)
-        elif by:
-            _end(by, self._opened)
+                    _out_of_order(sink, failure)
 
     def __call__(self, function: Function) -> Function:
         """Return the function with a bracket around each of its calls."""
         return wrap(function, lambda: bracket(self._mark, self._where))
 
 
-class _Clock:
-    """Stands for the emitters of a bracket whose own cost is measured."""
+class _Several:
+    """Several emitters as one: the first opens first and closes last, and one that fails does not stop the others."""
 
-    name = "clock"
+    name = "several"
+
+    def __init__(self, emitters: tuple[Emitter, ...]) -> None:
+        self._emitters = emitters
 
     def begin(self, mark: int, handoff: Handoff) -> object:
-        """Is not called: such a bracket is opened by its emitters."""
+        """Open a bracket with each."""
+        tokens: list[Any] = []
+        for emitter in self._emitters:
+            try:
+                tokens.append(emitter.begin(mark, handoff))
+            except Exception as error:
+                tokens.append(None)
+                _out_of_order(emitter, error)
+        return tokens
 
     def end(self, token: object) -> None:
-        """Close the bracket with its emitters, and note what that took."""
-        by, opened, spent_ns = cast("tuple[tuple[Emitter, ...], Any, int]", token)
+        """Close a bracket with each that opened one, last first."""
+        tokens = cast("list[Any]", token)
+        for at in range(len(tokens) - 1, -1, -1):
+            if tokens[at] is not None:
+                try:
+                    self._emitters[at].end(tokens[at])
+                except Exception as error:
+                    _out_of_order(self._emitters[at], error)
+
+    def point(self, mark: int, handoff: Handoff) -> None:
+        """Write a point with each."""
+        for emitter in self._emitters:
+            try:
+                emitter.point(mark, handoff)
+            except Exception as error:
+                _out_of_order(emitter, error)
+
+    def close(self) -> None:
+        """Nothing is its own."""
+
+
+class _Timed:
+    """Emitters of one bracket whose own cost is measured: all that is done for it but the call that gets here."""
+
+    def __init__(self, sink: Emitter) -> None:
+        self.name, self._sink, self._spent_ns = sink.name, sink, 0
+
+    def begin(self, mark: int, handoff: Handoff) -> object:
+        """Open the bracket."""
         began = perf_counter_ns()
-        _end(by, [opened] if len(by) == 1 else opened)
+        token = self._sink.begin(mark, handoff)
+        self._spent_ns = perf_counter_ns() - began
+        return token
+
+    def end(self, token: object) -> None:
+        """Close the bracket, and note what both took."""
+        began = perf_counter_ns()
+        self._sink.end(token)
         own_cost[2] += perf_counter_ns() - began
-        own_cost[1] += spent_ns
+        own_cost[1] += self._spent_ns
         own_cost[0] += 1
 
     def point(self, mark: int, handoff: Handoff) -> None:
         """Is not called."""
 
     def close(self) -> None:
-        """Nothing is left."""
-
-
-_CLOCK = _Clock()
+        """Nothing is its own."""
 
 
 class Nothing(Bracket):
@@ -237,36 +268,14 @@ def point(mark: int, where: Any) -> None:
 
 def mark_point(mark: int, handoff: Handoff) -> None:
     """Write a point to all emitters."""
+    sink = _sink
     if captures and get_ident() in captures:
         _note_capture(mark)
-        return
-    for emitter in _emitters:
+    elif sink is not None:
         try:
-            emitter.point(mark, handoff)
+            sink.point(mark, handoff)
         except Exception as error:
-            _out_of_order(emitter, error)
-
-
-def _begin(by: tuple[Emitter, ...], mark: int, handoff: Handoff) -> list[Any]:
-    """Open a bracket with several emitters; return their tokens."""
-    tokens: list[Any] = []
-    for emitter in by:
-        try:
-            tokens.append(emitter.begin(mark, handoff))
-        except Exception as error:
-            tokens.append(None)
-            _out_of_order(emitter, error)
-    return tokens
-
-
-def _end(by: tuple[Emitter, ...], tokens: list[Any]) -> None:
-    """Close a bracket, the emitter that opened last first."""
-    for at in range(len(by) - 1, -1, -1):
-        if tokens[at] is not None:
-            try:
-                by[at].end(tokens[at])
-            except Exception as error:
-                _out_of_order(by[at], error)
+            _out_of_order(sink, error)
 
 
 def wrap(function: Function, around: Callable[[], Any]) -> Function:
@@ -305,14 +314,11 @@ def _note_capture(mark: int) -> None:
 
 def _out_of_order(emitter: Emitter, error: Exception) -> None:
     """Take an emitter out that fails, and say so once."""
-    set_emitters(tuple(e for e in _emitters if e is not emitter))
+    set_emitters(tuple(e for e in _emitters if e.name != emitter.name))
     if emitter.name not in _failed:
         _failed.add(emitter.name)
-        warnings.warn(
-            f"gapscope: marks no longer go to {emitter.name} ({type(error).__name__}: {error}).",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        text = f"gapscope: marks no longer go to {emitter.name} ({type(error).__name__}: {error})."
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 IDLE = _Idle(PRODUCE, None)

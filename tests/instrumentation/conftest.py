@@ -6,7 +6,7 @@ import json
 import struct
 
 import pytest
-from gapscope_instrumentation import contract, marking
+from gapscope_instrumentation import contract, identity, marking
 
 SETTINGS = (
     "GAPSCOPE",
@@ -24,10 +24,18 @@ def _marks_are_off(monkeypatch):
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(marking, "_failed", set())
+    monkeypatch.setattr(identity, "_stated", {})
+    monkeypatch.setattr(marking, "own_cost", [0, 0, 0])
     assert not marking.emitters()
     yield
     left, _ = marking.emitters(), marking.set_emitters(())
     assert not left
+
+
+@pytest.fixture
+def no_group(monkeypatch):
+    """No process group, whatever other tests of this process have initialized."""
+    monkeypatch.setattr(identity, "_distributed", lambda: None)
 
 
 class Remembering:

@@ -66,7 +66,7 @@ def test_fields_are_of_the_handoff_or_of_its_edge(remembered):
     ]
 
 
-def test_an_edge_takes_this_rank_for_the_end_that_is_left_out(monkeypatch):
+def test_an_edge_takes_this_rank_for_the_end_that_is_left_out(monkeypatch, no_group):
     with pytest.raises(ValueError, match="src was left out, and nothing tells the rank"):
         gs.Edge(dst=1)
     monkeypatch.setenv("RANK", "7")

@@ -83,7 +83,7 @@ with gs.capture({str(tmp_path)!r}):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
-def test_the_rank_is_the_users_then_of_torch_then_of_the_launcher(monkeypatch):
+def test_the_rank_is_the_users_then_of_the_launcher(monkeypatch, no_group):
     assert identity.rank() is None
     monkeypatch.setenv("SLURM_PROCID", "5")
     assert identity.rank() == 5

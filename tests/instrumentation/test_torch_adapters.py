@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gapscope_instrumentation import marking
-from gapscope_instrumentation.adapters import find, nesting
+from gapscope_instrumentation.adapters import find, nesting, torch_keys
 from gapscope_instrumentation.contract import MARKS
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.pipelining import PipelineStage, schedules, stage
@@ -322,7 +322,7 @@ def test_exceptions_of_the_framework_come_through_and_close_the_brackets(attache
 def test_a_failing_mark_is_a_warning_and_the_step_goes_on(attached, alone, collected, monkeypatch, no_mark_fails):
     attached("torch_pipelining")
     schedule = local_schedule()
-    monkeypatch.setattr(schedule._stages[0], "_resolve_peer_global_rank", lambda stage: 1 // 0)
+    monkeypatch.setattr(torch_keys, "global_rank", lambda stage, index: 1 // 0)
     with pytest.warns(RuntimeWarning, match="torch_pipelining could not mark a handoff .ZeroDivisionError"):
         run_local(schedule)
     no_mark_fails.clear()

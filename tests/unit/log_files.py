@@ -57,10 +57,11 @@ class LogFile:
             struct.pack(LOG_MARK, 1, MARKS.index(mark), flags, 0, thread, ZERO_NS + start_ns, end, NULL64) + key
         )
 
-    def device_time(self, mark, at_ns, error_ns, thread=1, **fields):
+    def device_time(self, mark, at_ns, error_ns, thread=1, asked_ns=None, **fields):
         """Add a time of the device."""
+        asked = NULL64 if asked_ns is None else ZERO_NS + asked_ns
         flags = LOG_GROUP if "group" in fields else 0
-        head = struct.pack(LOG_MARK, 5, MARKS.index(mark), flags, 0, thread, ZERO_NS + at_ns, NULL64, error_ns)
+        head = struct.pack(LOG_MARK, 5, MARKS.index(mark), flags, 0, thread, ZERO_NS + at_ns, asked, error_ns)
         self.slots.append(head + self._key(**fields))
 
     def text_mark(self, text, start_ns, end_ns=None, thread=1):

@@ -135,6 +135,24 @@ def test_times_of_the_device_are_points_with_an_error(tmp_path):
     assert trace.sources["gpu_device"].to_list() == [3]
 
 
+@pytest.mark.parametrize(("asked_ns", "source"), [(None, "recorded"), (900_000, "recorded"), (968_000, "estimated")])
+def test_an_end_that_came_as_soon_as_it_was_asked_for_is_estimated(tmp_path, asked_ns, source):
+    """The stream may have been idle: the work before ended no later, and nobody knows when."""
+    one, two = LogFile(rank=0, gpu={"device": 0}), LogFile(rank=1, pid=11, gpu={"device": 0})
+    one.mark("produce", 100, 900_000, **KEY)
+    one.mark("submit", 1_100_000, 1_200_000, **KEY)
+    one.device_time("producer_finish", 1_000_000, 2_500, asked_ns=asked_ns, **KEY)
+    two.mark("receive", 100, 200, **KEY)
+    two.mark("consume", 300, 400, **KEY)
+    two.device_time("available", 2_000_000, 2_500, asked_ns=200, **KEY)
+    two.device_time("consumer_start", 2_000_100, 2_500, asked_ns=300, **KEY)
+    paths = [one.write(tmp_path / "a.gslog"), two.write(tmp_path / "b.gslog")]
+    (row,) = gapscope.analyze(paths).handoffs.rows(named=True)
+    assert row["producer_finish_ns"] == EPOCH_NS + 1_000_000
+    assert (row["producer_finish_source"], row["available_source"]) == (source, "recorded")
+    assert row["consumer_start_source"] == "estimated"
+
+
 # The file ---------------------------------------------------------------------------------------------------------
 
 
@@ -470,7 +488,7 @@ def test_what_the_instrumentation_writes_is_read(tmp_path, monkeypatch):
     for one in (plain, *others):
         emitter.end(emitter.begin(MARKS.index("submit"), one))
     left_open = emitter.begin(MARKS.index("submit"), handoff.Handoff(5, 6, 12))
-    emitter.device_time(MARKS.index("producer_finish"), plain, 10**12, 640, 1)
+    emitter.device_time(MARKS.index("producer_finish"), plain, 10**12, 10**12 - 50, 640, 1)
     emitter.note("captured", mark="produce")
     emitter.close()
     trace = load(tmp_path, LoadOptions(use_cache=False))

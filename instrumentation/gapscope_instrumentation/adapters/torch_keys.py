@@ -134,7 +134,10 @@ class Pipelines:
 
 def global_rank(stage: Any, stage_index: int) -> int:
     """Return the global rank that has a stage."""
-    return int(stage._resolve_peer_global_rank(stage_index))
+    from torch.distributed import get_global_rank
+
+    in_group = stage.stage_index_to_group_rank[stage_index]
+    return int(get_global_rank(stage.group, in_group)) if stage.group is not None else int(in_group)
 
 
 def _backend(stage: Any) -> str:

@@ -324,7 +324,6 @@ ADAPTER = Adapter(
         Target(_STAGE, "_PipelineStageBase.forward_one_chunk", ("self", "fwd_chunk_id")),
         Target(_STAGE, "_PipelineStageBase.backward_one_chunk", ("self", "bwd_chunk_id", "loss", "full_backward")),
         Target(_STAGE, "_PipelineStageBase.backward_weight_one_chunk", ("self", "bwd_chunk_id")),
-        Target(_STAGE, "_PipelineStageBase._resolve_peer_global_rank", ("self", "stage_idx")),
         Target(_SCHEDULES, "_batch_p2p", ("p2p_ops",)),
         Target(_SCHEDULES, "_wait_batch_p2p", ("work",)),
         Target(_SCHEDULES, "PipelineScheduleSingle.step", ("self",)),

@@ -100,9 +100,20 @@ class LogEmitter:
         now = _NOW()
         self._put(self._record(1, mark, handoff, 0, self._thread.number, now, now, NULL64))
 
-    def device_time(self, mark: int, handoff: Handoff, at_ns: int, error_ns: int, thread: int) -> None:
-        """Write a time that the device gave, on the host's monotonic clock, with its error to either side."""
-        self._put(self._record(5, mark, handoff, 0, thread, at_ns, NULL64, error_ns))
+    def device_time(  # noqa: PLR0917 - columns are many
+        self, mark: int, handoff: Handoff, at_ns: int, asked_ns: int, error_ns: int, thread: int
+    ) -> None:
+        """Write a time that the device gave, on the host's monotonic clock, with its error to either side.
+
+        Args:
+            mark: The point that it is of.
+            handoff: What it is of.
+            at_ns: The time.
+            asked_ns: When the host asked for it, by the same clock.
+            error_ns: How far off it may be.
+            thread: The system's number of the thread that asked.
+        """
+        self._put(self._record(5, mark, handoff, 0, thread, at_ns, asked_ns, error_ns))
 
     def note(self, what: str, **fields: object) -> None:
         """Write a remark for the analyzer, once."""
@@ -125,7 +136,7 @@ class LogEmitter:
     def close(self) -> None:
         """Write what is left, brackets that are open included."""
         sampled, opening_ns, closing_ns = marking.own_cost
-        if sampled:
+        if sampled and (self._queue or self._file is not None):
             cost = {"brackets": sampled, "begin_ns": opening_ns // sampled, "end_ns": closing_ns // sampled}
             self.note("cost", **cost)
         self._stop.set()
