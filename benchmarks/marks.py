@@ -29,12 +29,12 @@ import gapscope_instrumentation as gs
 from gapscope_instrumentation import marking
 from gapscope_instrumentation.contract import NVTX_DOMAIN
 
-REPEATS = 25
+REPEATS = 40
 BLOCK = 20
 HERE = Path(__file__).parent
 
 
-def cost_ns(functions: dict[str, Callable[[], object]], number: int = 4_000) -> dict[str, float]:
+def cost_ns(functions: dict[str, Callable[[], object]], number: int = 10_000) -> dict[str, float]:
     """Return nanoseconds of one call of each, the call itself left out; they take turns, to meet the same state."""
     everything = {"": _nothing, **functions}
     least = dict.fromkeys(everything, math.inf)

@@ -337,7 +337,7 @@ SOURCES: Table = {
     "gpu_device": Column(pl.Int32(), "Mark log: GPU of the process as it numbers it; null if the file does not say."),
     "marks_cost": Column(
         pl.String(),
-        "Mark log: what marks cost, a JSON object with `brackets` (timed), `begin_ns` and `end_ns` (means); null if "
+        "Mark log: what marks cost, a JSON object with `brackets` (timed), `begin_ns` and `end_ns` (medians); null if "
         "the file does not say.",
     ),
     "events": Column(pl.Int64(), "Records seen, kept or not."),

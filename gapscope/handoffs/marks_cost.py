@@ -24,8 +24,8 @@ def marks_cost(trace: Trace, counted: pl.DataFrame) -> list[dict[str, Any]]:
         counted: Table ``handoffs``, those that count.
 
     Returns:
-        One entry per rank: ``job``, ``rank``, ``brackets`` (how many were timed), ``begin_ns`` and ``end_ns`` (means
-        of opening and closing one), ``bracket_ns`` (both), ``per_handoff`` (brackets of the rank per counted
+        One entry per rank: ``job``, ``rank``, ``brackets`` (how many were timed), ``begin_ns`` and ``end_ns``
+        (medians of opening and closing one), ``bracket_ns`` (both), ``per_handoff`` (brackets of the rank per counted
         handoff; None: it takes part in none), ``handoff_ns`` (their product; host time, which lies in the gap at
         most) and ``gap_p50_ns`` (median gap of the counted handoffs that end on the rank; None: there are none).
     """

@@ -178,21 +178,27 @@ def _repeated(frame: pl.DataFrame) -> list[Finding]:
 
 
 def _opaque(frame: pl.DataFrame, trace: Trace) -> list[Finding]:
-    sources = [(pl.col(f"{e}_source") == "estimated").fill_null(value=False) for e in EVENTS]
+    sources = {e: (pl.col(f"{e}_source") == "estimated").fill_null(value=False) for e in EVENTS}
     # A time of the device from a mark log is no bound of a graph.
-    of_log = pl.col("dst_source").is_in(trace.sources.filter(pl.col("tool") == "gapscope")["source"].implode())
-    of_log = (of_log & (pl.col("consumer_start_source") == "estimated")).fill_null(value=False)
-    estimated = frame.filter(pl.any_horizontal(sources) & pl.col("origin").is_null())
-    early, opaque = estimated.filter(of_log).height, estimated.filter(~of_log).height
+    logs = trace.sources.filter(pl.col("tool") == "gapscope")["source"].implode()
+    at_source, at_destination = ("producer_finish", "submit", "movement_start"), ("available", "consumer_start")
+    by_log = [pl.col("src_source").is_in(logs) & sources[e] for e in at_source]
+    by_log += [pl.col("dst_source").is_in(logs) & sources[e] for e in at_destination]
+    of_log = pl.any_horizontal(by_log).fill_null(value=False)
+    estimated = frame.filter(pl.any_horizontal(sources.values()) & pl.col("origin").is_null())
+    timed, opaque = estimated.filter(of_log), estimated.filter(~of_log).height
+    early, late = timed.height, timed.filter(sources["producer_finish"] & pl.col("src_source").is_in(logs)).height
     found = []
     if early:
+        ended = f" In {late} the source's stream may have been idle when asked, and the producer's end be earlier."
+        ended = ended if late else ""
         found.append(
             Finding(
                 "device_times",
                 "info",
                 f"{plural(early, 'handoff')} with times of the device from a mark log: consumer_start is when the "
                 "stream was free for the consumer (source `estimated`); its first operation began no earlier, so "
-                "that gaps are lower bounds.",
+                f"that gaps are lower bounds.{ended}",
                 "A profiler records the operation itself.",
                 count=early,
             )

@@ -74,9 +74,8 @@ def with_status(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _unseen() -> pl.Expr:
     """Return whether only times of the device tell about the source: they never tell when a transfer began to move."""
-    return ((pl.col("movement_start_reason") == "unseen") & (pl.col("producer_finish_source") == "recorded")).fill_null(
-        value=False
-    )
+    by_device = pl.col("producer_finish_source").is_in(["recorded", "estimated"])
+    return ((pl.col("movement_start_reason") == "unseen") & by_device).fill_null(value=False)
 
 
 def _order() -> pl.Expr:

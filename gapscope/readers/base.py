@@ -75,7 +75,7 @@ class SourceInfo:
             file, nothing then tells which calls are missing.
         gpu_device: Of a mark log: number of the process's GPU, as the process numbers it; None if it does not say.
         marks_cost: Of a mark log: what marks cost in its process, by the instrumentation's own samples: ``brackets``
-            timed, mean nanoseconds of opening (``begin_ns``) and closing (``end_ns``) one. Empty if it does not say.
+            timed, median nanoseconds of opening (``begin_ns``) and closing (``end_ns``) one. Empty if it does not say.
         events: Number of records seen, kept or not.
         dropped: Records that were lost or left out, by reason, e.g. ``{"damaged": 1, "foreign_ranges": 7000}``.
             ``damaged`` counts records lost to broken content.

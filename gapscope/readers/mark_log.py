@@ -304,7 +304,7 @@ class _Log:
         return self._number("pid")
 
     def _cost(self) -> dict[str, int]:
-        """Return what the marks cost: ``brackets`` timed, mean ``begin_ns`` and ``end_ns``; empty: not said."""
+        """Return what the marks cost: ``brackets`` timed, median ``begin_ns`` and ``end_ns``; empty: not said."""
         wanted = ("brackets", "begin_ns", "end_ns")
         for note in reversed(self.notes):
             values = [note.get(key) for key in wanted]

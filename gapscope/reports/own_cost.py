@@ -28,7 +28,7 @@ def render_marks_cost(costs: Sequence[dict[str, Any]]) -> list[Text]:
 
 def _line(cost: dict[str, Any]) -> str:
     rank = f"{cost['job']}:{cost['rank']}" if cost["job"] else f"{cost['rank']}"
-    line = f"Marks cost {duration(cost['bracket_ns'])} a bracket on rank {rank} (mean of {cost['brackets']:,} timed)"
+    line = f"Marks cost {duration(cost['bracket_ns'])} a bracket on rank {rank} (median of {cost['brackets']:,} timed)"
     if cost["handoff_ns"] is None:
         return line + "."
     return f"{line}, about {duration(cost['handoff_ns'])} of each handoff's host time; at most that lies in its gap."

@@ -117,8 +117,9 @@ class DeviceTimes:
             self.lost += 1
             return
         event = device.pool.pop() if device.pool else self._cuda.Event(enable_timing=True)
+        asked_ns = time.monotonic_ns()
         event.record()
-        device.pending.append((event, mark, handoff, threading.get_native_id(), time.monotonic_ns()))
+        device.pending.append((event, mark, handoff, threading.get_native_id(), asked_ns))
 
     def _device(self) -> _Device:
         number = self._cuda.current_device()
@@ -164,15 +165,15 @@ class DeviceTimes:
         for device in list(self._devices.values()):
             pending, references = device.pending, list(device.references)
             for _ in range(len(pending)):
-                event, mark, handoff, thread, near_ns = pending[0]
+                event, mark, handoff, thread, asked_ns = pending[0]
                 if not event.query():
                     pending.rotate(-1)  # another stream may be ahead
                     continue
                 pending.popleft()
-                reference = min(references, key=lambda r, near=near_ns: abs(r.at_ns - near))  # type: ignore[misc]
+                reference = min(references, key=lambda r, asked=asked_ns: abs(r.at_ns - asked))  # type: ignore[misc]
                 distance_ns = round(reference.event.elapsed_time(event) * 1e6)
                 error_ns = reference.error_ns + RESOLUTION_NS + round(abs(distance_ns) * DRIFT)
-                self._log.device_time(mark, handoff, reference.at_ns + distance_ns, near_ns, error_ns, thread)
+                self._log.device_time(mark, handoff, reference.at_ns + distance_ns, asked_ns, error_ns, thread)
                 device.pool.append(event)
 
 

@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from threading import get_ident
@@ -33,11 +34,11 @@ current_step: ContextVar[int | None] = ContextVar("gapscope_step", default=None)
 
 _emitters: tuple[Emitter, ...] = ()
 _sink: Emitter | None = None
-_until_timed = 61
-own_cost = [0, 0, 0]
-"""Of one bracket in `SAMPLED_EVERY`: how many were timed, and nanoseconds spent in opening and in closing them."""
+_until_timed = 1
+own_costs: deque[tuple[int, int]] = deque(maxlen=512)
+"""Of the brackets that were timed last: nanoseconds spent in opening and in closing."""
 
-SAMPLED_EVERY = 61  # a prime: not in step with the microbatches
+SAMPLED_EVERY, SAMPLED_AT_FIRST = 61, 7  # primes: not in step with the microbatches
 _failed: set[str] = set()
 
 
@@ -98,8 +99,8 @@ class Bracket:
             _note_capture(self._mark)
             return
         _until_timed -= 1
-        if not _until_timed:
-            _until_timed = SAMPLED_EVERY
+        if _until_timed <= 0:
+            _until_timed = SAMPLED_EVERY if len(own_costs) >= 64 else SAMPLED_AT_FIRST
             sink = _Timed(sink)
         try:
             self._token = sink.begin(self._mark, handoff)
@@ -181,9 +182,7 @@ class _Timed:
         """Close the bracket, and note what both took."""
         began = perf_counter_ns()
         self._sink.end(token)
-        own_cost[2] += perf_counter_ns() - began
-        own_cost[1] += self._spent_ns
-        own_cost[0] += 1
+        own_costs.append((self._spent_ns, perf_counter_ns() - began))
 
     def point(self, mark: int, handoff: Handoff) -> None:
         """Is not called."""

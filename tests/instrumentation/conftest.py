@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections import deque
 
 import pytest
 from gapscope_instrumentation import contract, identity, marking
@@ -25,7 +26,8 @@ def _marks_are_off(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(marking, "_failed", set())
     monkeypatch.setattr(identity, "_stated", {})
-    monkeypatch.setattr(marking, "own_cost", [0, 0, 0])
+    monkeypatch.setattr(marking, "own_costs", deque(maxlen=512))
+    monkeypatch.setattr(marking, "_until_timed", 1)
     assert not marking.emitters()
     yield
     left, _ = marking.emitters(), marking.set_emitters(())

@@ -511,7 +511,7 @@ def test_the_report_shows_what_the_marks_cost(tmp_path):
     rows = analysis.summary["marks_cost"]
     same = {"job": None, "begin_ns": 20, "end_ns": 11, "bracket_ns": 31, "per_handoff": 2.0, "handoff_ns": 62}
     assert rows == [{"rank": rank, "brackets": 40 + rank, "gap_p50_ns": 60, **same} for rank in (0, 1)]
-    assert "Marks cost 31 ns a bracket on rank 0 (mean of 40 timed), about 62 ns of each handoff" in text_of(analysis)
+    assert "Marks cost 31 ns a bracket on rank 0 (median of 40 timed), about 62 ns of each handoff" in text_of(analysis)
     found = [f for f in analysis.findings if f.code == "marks_cost"]
     assert [(f.level, f.rank) for f in found] == [("warning", 0), ("warning", 1)]
     assert "62 ns of host time per handoff" in found[0].message

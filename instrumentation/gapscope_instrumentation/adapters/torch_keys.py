@@ -172,8 +172,8 @@ def stages_before(stage: Any, mb: int) -> list[int]:
     """Return the stages that a backward of this one hands gradients to."""
     before = set()
     for index, info in enumerate(stage.args_recv_info.get(mb, ())):
-        if not info.is_root_arg and info.source is not None and _has_gradient(stage, index):
-            before.add(info.source)
+        if (source := _source(info)) is not None and _has_gradient(stage, index):
+            before.add(source)
     return sorted(before)
 
 
@@ -190,4 +190,9 @@ def _has_gradient(stage: Any, index: int) -> bool:
 
 def sources(infos: Iterable[Any]) -> list[int]:
     """Return the stages that the received tensors come from."""
-    return sorted({info.source for info in infos if not info.is_root_arg and info.source is not None})
+    return sorted({source for info in infos if (source := _source(info)) is not None})
+
+
+def _source(info: Any) -> int | None:
+    """Return the stage that a tensor comes from; None: the user gave it (until torch 2.12 a class of its own)."""
+    return None if getattr(info, "is_root_arg", False) else getattr(info, "source", None)

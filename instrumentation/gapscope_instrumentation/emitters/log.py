@@ -135,10 +135,10 @@ class LogEmitter:
 
     def close(self) -> None:
         """Write what is left, brackets that are open included."""
-        sampled, opening_ns, closing_ns = marking.own_cost
-        if sampled and (self._queue or self._file is not None):
-            cost = {"brackets": sampled, "begin_ns": opening_ns // sampled, "end_ns": closing_ns // sampled}
-            self.note("cost", **cost)
+        timed = list(marking.own_costs)
+        if timed and (self._queue or self._file is not None):
+            opening_ns, closing_ns = (sorted(times)[len(timed) // 2] for times in zip(*timed, strict=True))
+            self.note("cost", brackets=len(timed), begin_ns=opening_ns, end_ns=closing_ns)
         self._stop.set()
         if self._writer is not None and self._writer is not threading.current_thread():
             self._writer.join(timeout=5)
