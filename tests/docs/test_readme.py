@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,9 @@ def commands():
 
 
 def python_blocks():
-    return [match["body"] for match in BLOCK.finditer(README.read_text()) if match["language"] == "python"]
+    return [
+        textwrap.dedent(match["body"]) for match in BLOCK.finditer(README.read_text()) if match["language"] == "python"
+    ]
 
 
 @pytest.fixture

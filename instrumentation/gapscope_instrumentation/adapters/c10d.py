@@ -335,7 +335,7 @@ def _install(attached: Attached) -> None:
 
 ADAPTER = Adapter(
     name=NAME,
-    checked="torch 2.13.0",
+    checked="torch 2.11.0, 2.13.0 and 2.14.1",
     targets=(
         Target(_C10D, "batch_isend_irecv", ("p2p_op_list",)),
         Target("torch.distributed", "batch_isend_irecv", ("p2p_op_list",)),

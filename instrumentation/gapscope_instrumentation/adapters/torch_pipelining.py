@@ -313,7 +313,7 @@ def _install(attached: Attached) -> None:
 
 ADAPTER = Adapter(
     name=NAME,
-    checked="torch 2.13.0",
+    checked="torch 2.11.0, 2.13.0 and 2.14.1",
     targets=(
         Target(_STAGE, "_PipelineStageBase.get_fwd_send_ops", ("self", "fwd_chunk_id")),
         Target(_STAGE, "_PipelineStageBase.get_fwd_recv_ops", ("self", "fwd_chunk_id")),
