@@ -49,9 +49,7 @@ def probe(ability: NsysAbility, python: str, environment: Mapping[str, str]) -> 
     with tempfile.TemporaryDirectory(prefix="gapscope-probe-") as name:
         folder = Path(name)
         own = {"GAPSCOPE": "1", "GAPSCOPE_LOG": "off", "GAPSCOPE_NVTX": "compact", "PYTHONWARNINGS": "ignore"}
-        others = {
-            k: v for k, v in environment.items() if not k.startswith("GAPSCOPE_") or k == "GAPSCOPE_INSTRUMENTATION"
-        }
+        others = {k: v for k, v in environment.items() if not k.startswith("GAPSCOPE_")}
         options = ["-t", "nvtx", "-s", "none", *(["--cpuctxsw=none"] if "cpuctxsw" in ability.options else [])]
         said, report = folder / "status.json", folder / "probe.nsys-rep"
         command = [ability.nsys.path, "profile", *options, "-o", str(folder / "probe"), python, str(_JOB), str(said)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gapscope_instrumentation import contract
 
-SITE = Path(__file__).with_name("site")
-"""Folder with the ``sitecustomize.py`` that switches marks on in each Python of the job."""
+SITE = Path(contract.__file__).with_name("on_start")
+"""Folder of the instrumentation with the ``sitecustomize.py`` that switches marks on in each Python of the job."""
 
 _OURS = ("GAPSCOPE_TORCH_PROFILE", "GAPSCOPE_TORCH_PROFILE_STEPS", "GAPSCOPE_ATTACH")
 
@@ -21,11 +21,7 @@ def instrumented(environment: Mapping[str, str]) -> dict[str, str]:
         environment: The one to start from.
     """
     before = [e for e in environment.get("PYTHONPATH", "").split(os.pathsep) if e and e != str(SITE)]
-    return {
-        **environment,
-        "PYTHONPATH": os.pathsep.join([str(SITE), *before]),
-        "GAPSCOPE_INSTRUMENTATION": str(Path(contract.__file__).parent),
-    }
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(SITE), *before])}
 
 
 def job_environment(

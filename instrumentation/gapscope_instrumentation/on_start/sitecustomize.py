@@ -1,31 +1,56 @@
-"""Loaded by Python when it starts, in jobs run by ``python -m gapscope_instrumentation``: loads the marks.
+"""Switches the marks on in a job that does not know of them.
 
-It stands in for a ``sitecustomize`` that the job may have itself, and loads that one as well.
+``gapscope record`` and ``python -m gapscope_instrumentation`` put this file's folder first on the PYTHONPATH of the
+job, so that each of its Pythons runs it at its start. A sitecustomize that the environment has runs first, as it would
+have without. Nothing here may end the job: what fails is one line on stderr.
 """
 
 import os
 import sys
 
-_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would be loaded into every process
+_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH120, PTH100 - loads nothing that the job would not
 
 
-def _load_next() -> None:
-    """Load the ``sitecustomize`` that Python would have found without this one."""
+def _run_the_other_one() -> None:
+    """Run the sitecustomize that this one hides."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    elsewhere = [path for path in sys.path if os.path.abspath(path) != _HERE]  # noqa: PTH100
-    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _FOLDER]  # noqa: PTH100
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         module = module_from_spec(spec)
         sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)
 
 
+def _switch_marks_on() -> None:
+    """Import the instrumentation: the one that this Python has, else the one that this file belongs to."""
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+
+    name = "gapscope_instrumentation"
+    if find_spec(name) is not None:
+        __import__(name)
+        return
+    folder = os.path.dirname(_FOLDER)  # noqa: PTH120
+    spec = spec_from_file_location(name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])  # noqa: PTH118
+    if spec is None or spec.loader is None:
+        raise ImportError("no " + name)
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+
+
 if __name__ == "sitecustomize":
-    _load_next()
-    if os.environ.get("GAPSCOPE") or os.environ.get("GAPSCOPE_ATTACH"):
+    try:
+        _run_the_other_one()
+    finally:
         try:
-            import gapscope_instrumentation  # noqa: F401 - switches itself on
-        except ImportError:  # another Python than the one that the job was started with: it has no marks
-            _marks = False
+            if os.environ.get("GAPSCOPE") or os.environ.get("GAPSCOPE_ATTACH"):
+                _switch_marks_on()
+        except Exception as error:
+            sys.stderr.write("gapscope: no marks in %s (%s: %s)\n" % (sys.executable, type(error).__name__, error))  # noqa: UP031
