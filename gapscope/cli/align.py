@@ -96,6 +96,9 @@ def align_command(  # noqa: PLR0917 - typer hands options over by position
     warn_of_unreadable(findings, strict)
 
 
+_TOOL = "(nsys|torch|gapscope)"
+
+
 def _pair(alignment: Alignment, text: str | None) -> tuple[int, int]:
     """Return the clocks to draw, the first against the second; without a wish, some other against the reference."""
     if text is None:
@@ -105,7 +108,7 @@ def _pair(alignment: Alignment, text: str | None) -> tuple[int, int]:
         if not others:
             raise UsageError("--plot: there is only one clock, so there is nothing to draw.")
         return others[0], domains.reference if domains.reference in hosts else others[1]
-    found = re.fullmatch(r"(\d{1,9})(?::(nsys|torch))?,(\d{1,9})(?::(nsys|torch))?", text)
+    found = re.fullmatch(rf"(\d{{1,9}})(?::{_TOOL})?,(\d{{1,9}})(?::{_TOOL})?", text)
     if not found:
         raise UsageError(f"--pair {text}: give two ranks such as 1,0, or 0:torch,0:nsys where two tools saw a rank.")
     return clock_of_rank(alignment, int(found[1]), found[2]), clock_of_rank(alignment, int(found[3]), found[4])

@@ -35,7 +35,7 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         list[str] | None,
         typer.Argument(
             metavar="TRACE...",
-            help="Files, folders or patterns: .nsys-rep, nsys exports, torch.profiler JSON.",
+            help="Files, folders or patterns: .nsys-rep, nsys exports, torch.profiler JSON, mark logs.",
             show_default=False,
         ),
     ] = None,

@@ -108,8 +108,7 @@ def clock_of_rank(alignment: Alignment, rank: int, tool: str | None = None) -> i
         alignment: Where the clocks stand.
         rank: The rank.
         tool: ``nsys``, ``torch``, or ``gapscope`` for the mark log; None: whichever recorded it, the mark log only
-            where
-            nothing else did.
+            where nothing else did.
 
     Raises:
         UsageError: No clock recorded that rank, or several did.
