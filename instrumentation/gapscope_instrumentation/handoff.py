@@ -12,7 +12,6 @@ from gapscope_instrumentation.contract import (
     NULL32,
     NULL64,
     RANK_BITS,
-    format_mark,
     pack_group,
     pack_pair,
 )
@@ -40,6 +39,15 @@ def group_number(name: str) -> int:
     return (
         int(name) if name.isdecimal() and int(name) < 1 << RANK_BITS else zlib.crc32(name.encode()) % (1 << RANK_BITS)
     )
+
+
+def one_word(value: object) -> str:
+    """Return the text of a value without white space, as the text form has it: one odd field must not cost the mark.
+
+    >>> one_word("two words")
+    'two_words'
+    """
+    return "_".join(str(value).split()) or "_"
 
 
 class Handoff:
@@ -152,7 +160,7 @@ class Handoff:
         own = self.__dict__
         for name in _SAID:
             if own.get(name) is not None:
-                text += f" {name}={own[name]}"
+                text += f" {name}={one_word(own[name])}"
         return text
 
     def _full_text(self) -> str:
@@ -162,7 +170,8 @@ class Handoff:
         fields = {name: getattr(self, name) for name in ("src", "dst", "seq", "channel", "group", "slot", *_SAID)}
         fields |= {"src": end(self.src), "dst": end(self.dst), "rank": self.rank, "job": self.job}
         fields |= {"channel": self.channel or None, "slot": self.slot or None}
-        return format_mark("submit", **fields, **(self.extra or {})).partition(" ")[2].join((" ", ""))
+        said = {one_word(name).replace("=", "_"): value for name, value in (fields | (self.extra or {})).items()}
+        return "".join(f" {name}={one_word(value)}" for name, value in said.items() if value is not None)
 
     def key_record(self, word: Callable[[str], int]) -> _Bytes:
         """Return the part of a mark's record in the log that is the same for all marks of this message.

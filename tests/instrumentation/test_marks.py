@@ -209,6 +209,30 @@ def test_threads_that_share_an_edge_never_share_a_key(remembered):
     assert sorted(found) == sorted(f"src=0 dst=1 seq={n}" for n in range(800))
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "two words\nand more"}, " name=two_words_and_more"),
+        ({"name": ""}, " name=_"),
+        ({"a=b c": "d=e"}, " a_b_c=d=e"),
+        ({"kind": None, "mine": None}, ""),
+        ({"mb": 10**30}, f" mb={10**30}"),
+        ({"bytes": b"x"}, " bytes=b'x'"),
+    ],
+)
+def test_odd_fields_are_written_as_one_word_and_cost_nothing_else(tmp_path, read_log, fields, said):
+    with gs.capture(tmp_path):
+        for seq in (0, 1):
+            with gs.submit(gs.Handoff(0, 1, seq, **(fields if seq == 0 else {}))):
+                pass
+        assert {"log"} <= {emitter.name for emitter in marking.emitters()}
+    assert gs.Handoff(0, 1, 0, **fields).text == " src=0 dst=1 seq=0" + said
+    (path,) = tmp_path.glob("*.gslog")
+    marks = [r.get("text") or r["seq"] for r in read_log(path) if r["what"] in ("mark", "text")]
+    assert marks[1:] == [1]
+    assert marks[0] in (0, "gapscope::submit src=0 dst=1 seq=0" + said)
+
+
 def test_an_exception_of_the_job_passes_and_the_bracket_closes(remembered):
     with pytest.raises(KeyError, match="mine"), gs.submit(gs.Edge(src=0, dst=1)):
         raise KeyError("mine")

@@ -33,7 +33,7 @@ from gapscope_instrumentation.contract import (
     NULL64,
     PREFIX,
 )
-from gapscope_instrumentation.handoff import Handoff
+from gapscope_instrumentation.handoff import Handoff, one_word
 from gapscope_instrumentation.worker_end import at_end_of_worker
 
 WRITTEN_AT = 1024
@@ -181,7 +181,7 @@ class LogEmitter:
             if number > WORDS:
                 raise OverflowError
             self._words[text] = number
-            self._queue.append(_text(LOG_TEXTS.index("word"), 0, text, number, 0, 0))
+            self._queue.append(_text(LOG_TEXTS.index("word"), 0, one_word(text), number, 0, 0))
         return number
 
     def _write(self) -> None:
