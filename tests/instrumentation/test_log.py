@@ -146,6 +146,22 @@ def test_a_job_that_ends_without_a_word_has_everything_in_its_log(tmp_path, read
     assert [key[-1] for key in marks_of(read_log(path))] == list(range(10))
 
 
+def test_a_bracket_that_closes_while_the_interpreter_goes_down_does_not_hang_the_job(tmp_path):
+    body = """
+        class Holder:
+            def __init__(self):
+                self.bracket = gs.submit(gs.Handoff(0, 1, 7)).start()
+            def __del__(self):
+                self.bracket.end()
+        holder = Holder()
+    """
+    with job(body, tmp_path) as process:
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_a_log_of_its_own_and_none_of_its_parents_marks(tmp_path, read_log):
     body = """

@@ -169,6 +169,8 @@ class LogEmitter:
             self._see_to_writing()
 
     def _see_to_writing(self) -> None:
+        if self._stop.is_set():
+            return  # closed: a thread started while the interpreter goes down never runs, and start() waits for it
         if self._writer is None:
             self._start_writer()
         if len(self._queue) >= WRITTEN_AT:
