@@ -91,15 +91,22 @@ class Handoff:
     _text: str | None = None
     _payload: int | None = None
     _key: _Bytes | None = None
+    _key_of: object = None  # the log whose words the key record numbers
 
     def __init__(self, src: int | None = None, dst: int | None = None, seq: int | None = None, **fields: Any) -> None:
         self.src, self.dst, self.seq = src, dst, seq
         if fields:
             self.set(**fields)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the forms: they are made anew, the one of the log with the words of the log that it goes to."""
+        return {name: value for name, value in self.__dict__.items() if name not in _FORMS}
+
     def set(self, **fields: Any) -> None:
-        """Say more about it; before it is marked, since its forms are made once."""
-        own = fields.keys() - FIELDS
+        """Say more about it; marks that are set from now on have it."""
+        for form in _FORMS:
+            self.__dict__.pop(form, None)
+        own = fields.keys() - FIELDS - {"src", "dst", "seq"}
         if own:
             self.extra = {**(self.extra or {}), **{name: fields.pop(name) for name in sorted(own)}}
         self.__dict__.update(fields)
@@ -173,16 +180,18 @@ class Handoff:
         said = {one_word(name).replace("=", "_"): value for name, value in (fields | (self.extra or {})).items()}
         return "".join(f" {name}={one_word(value)}" for name, value in said.items() if value is not None)
 
-    def key_record(self, word: Callable[[str], int]) -> _Bytes:
+    def key_record(self, word: Callable[[str], int], log: object = None) -> _Bytes:
         """Return the part of a mark's record in the log that is the same for all marks of this message.
 
         Args:
             word: Numbers a word.
+            log: Whose words these are; the record is made anew for another.
 
         Raises:
             struct.error: A field does not fit into its column; such a mark is written in text form.
         """
-        if self._key is None:
+        if self._key is None or self._key_of is not log:
+            self._key_of = log
             src = self.src if self.group is None else word(self.group)
             self._key = _PACK(
                 self.slot, 0 if self.kind is None else word(self.kind), self.channel,
@@ -201,5 +210,6 @@ class Handoff:
         return f"Handoff({self.text.strip()})"
 
 
+_FORMS = ("_text", "_payload", "_key", "_key_of")
 _SAID = ("step", "mb", "bytes", "dir", "src_stage", "dst_stage", "kind", "transport", "name", "device")
 FIELDS = {*_SAID, "channel", "group", "slot", "job", "rank"}

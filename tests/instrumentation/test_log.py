@@ -1,8 +1,10 @@
 """The mark log: what it holds, that a killed or forked job loses little, and that memory stays flat."""
 
+import copy
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -87,6 +89,22 @@ def test_two_logs_of_one_process_do_not_overwrite_each_other(tmp_path, read_log)
             pass
     found = sorted(marks_of(read_log(path)) for path in tmp_path.glob("*.gslog"))
     assert found == [[("submit", 0, 1, 0)], [("submit", 0, 1, 1)]]
+
+
+def test_a_handle_keeps_its_words_in_another_log_and_in_copies(tmp_path, read_log):
+    handoff = gs.Handoff(0, 1, 5, name="alpha", kind="kv")
+    with gs.capture(tmp_path / "a"):
+        gs.available(handoff)
+    with gs.capture(tmp_path / "b"):
+        gs.available(gs.Handoff(0, 1, 4, name="other", kind="pp"))
+        for same in (handoff, copy.copy(handoff), pickle.loads(pickle.dumps(handoff))):
+            gs.available(same)
+        handoff.set(seq=6, name="beta")
+        gs.available(handoff)
+    (path,) = (tmp_path / "b").glob("*.gslog")
+    found = [(r["seq"], r["name"], r["kind"]) for r in read_log(path) if r["what"] == "mark"]
+    assert found == [(4, "other", "pp"), *[(5, "alpha", "kv")] * 3, (6, "beta", "kv")]
+    assert handoff.text == " src=0 dst=1 seq=6 kind=kv name=beta"
 
 
 def test_a_folder_that_cannot_be_written_to_is_said_once_and_the_job_goes_on(tmp_path):

@@ -87,7 +87,7 @@ class LogEmitter:
         mark, handoff, thread, start_ns = cast("tuple[int, Handoff, int, int]", token)
         self._open.pop(id(token), None)
         key, queue = handoff._key, self._queue
-        if key is None:
+        if key is None or handoff._key_of is not self:
             queue.append(self._record(1, mark, handoff, 0, thread, start_ns, end_ns, NULL64))
         else:
             flags = 0 if handoff.group is None else LOG_GROUP
@@ -155,7 +155,7 @@ class LogEmitter:
     ) -> bytes:
         if handoff.extra is None and handoff.job is None:
             try:
-                key = handoff._key or handoff.key_record(self._word)
+                key = handoff.key_record(self._word, self)
                 if handoff.group is not None:
                     flags |= LOG_GROUP
                 return _HEAD(kind, mark, flags, 0, thread, start_ns, end_ns, error_ns) + key
