@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from gapscope_instrumentation.contract import ADAPTERS
 
 from gapscope.analysis import analyze
 from gapscope.cli.analyze import _steps
@@ -19,7 +20,7 @@ from gapscope.load import LoadOptions
 from gapscope.preflight.capture_commands import shown
 from gapscope.preflight.job_python import JobPython, ask_python, python_of
 from gapscope.preflight.nsys_ability import find_ability
-from gapscope.recording import Plan, RecordingFolder, Tool, plan, run_job
+from gapscope.recording import Plan, RecordingFolder, Tool, must_exist, plan, run_job
 from gapscope.reports.text import render_text
 
 
@@ -70,7 +71,13 @@ def record_command(  # noqa: PLR0917 - typer hands options over by position
     if not job:
         raise UsageError("No job was named. Give its command after --, such as: gapscope record -- python train.py")
     window = _steps(steps)
+    if window and None not in window and window[0] > window[1]:  # type: ignore[operator]
+        raise UsageError(f"--steps {steps}: the first is behind the last.")
     names = [name.strip() for name in (attach or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in ADAPTERS]
+    if unknown:
+        raise UsageError(f"--attach {unknown[0]}: there is no such adapter; known are {', '.join(ADAPTERS)}.")
+    must_exist(job[0])
     ability, why_not = (None, "not asked for") if tool in {Tool.torch, Tool.marks} else find_ability(nsys)
     folder = RecordingFolder(out)
     planned = plan(job, folder, tool, ability, why_not, _job_python(job, python), os.environ, attach=names, steps=steps)

@@ -98,8 +98,7 @@ def note_on_marks_cost(costs: Sequence[dict[str, Any]]) -> list[Finding]:
                 f"The marks cost about {each:,} ns of host time per handoff on this rank ({cost['per_handoff']:g} "
                 f"brackets of {cost['bracket_ns']:,} ns), {each / gap:.0%} of its median gap of {gap:,} ns: what of "
                 "it lies in the gap is not the job's own.",
-                "Mark fewer handoffs or fewer brackets of each, or leave the mark log off while a profiler records "
-                "(GAPSCOPE_LOG=off).",
+                "Mark fewer handoffs or fewer brackets of each. Code that runs rarely runs cold.",
                 rank=cost["rank"],
             )
         )

@@ -188,6 +188,13 @@ SETTINGS = (
         "Marks are switched off; `gapscope record` switches them on for its job.",
     ),
     Setting(
+        "GAPSCOPE_on",
+        "environment",
+        "GAPSCOPE=1",
+        ("handoffs by marks", "steps and requests"),
+        "Marks of gapscope_instrumentation are off without it, unless the job uses capture().",
+    ),
+    Setting(
         "GAPSCOPE_NVTX",
         "environment",
         "GAPSCOPE_NVTX=off",

@@ -185,7 +185,8 @@ def _said_trace(options: Mapping[str, str]) -> str:
 def disabling(words: Sequence[str]) -> list[Missing]:
     """Return settings of the environment within a command (``NAME=VALUE nsys ...``) that switch something off."""
     pairs = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
-    return switched_off(pairs)
+    unsaid = [] if "GAPSCOPE" in pairs else [_lacks("GAPSCOPE_on", "not said in the command", surely=False)]
+    return switched_off(pairs) + unsaid
 
 
 def switched_off(environment: Mapping[str, str]) -> list[Missing]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,16 @@ from gapscope.errors import UsageError
 
 _BY_SIGNAL = 128  # a shell's exit code for a program that a signal ended is this and the number of the signal
 _NOT_FOUND = "is not found. Give the job's command after --, such as: gapscope record -- python train.py"
+
+
+def must_exist(program: str) -> None:
+    """Refuse a program that is not there, before anything is removed or started.
+
+    Raises:
+        UsageError: It is neither on PATH nor a file that can be run.
+    """
+    if shutil.which(program) is None:
+        raise UsageError(f"{program}: {_NOT_FOUND}")
 
 
 def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:

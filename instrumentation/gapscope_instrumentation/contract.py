@@ -69,6 +69,9 @@ KEY_FIELDS = ("src", "dst", "channel", "seq", "group", "slot")
 INTEGER_FIELDS = ("src", "dst", "channel", "seq", "slot", "step", "mb", "bytes", "src_stage", "dst_stage", "rank")
 TEXT_FIELDS = ("group", "dir", "name", "kind", "transport", "device", "job", "requests", "id")
 
+ADAPTERS = ("torch_pipelining", "c10d", "megatron", "deepspeed", "vllm", "sglang")
+"""Frameworks that `gapscope_instrumentation.attach` knows; each is a module of its ``adapters``."""
+
 DIRECTIONS = ("", "fwd", "bwd")
 """Values of ``dir`` as the log numbers them."""
 

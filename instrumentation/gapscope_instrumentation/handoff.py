@@ -47,7 +47,11 @@ def one_word(value: object) -> str:
     >>> one_word("two words")
     'two_words'
     """
-    return "_".join(str(value).split()) or "_"
+    try:
+        text = str(value)
+    except Exception:  # of the user's own class
+        text = type(value).__name__
+    return "_".join(text.split()) or "_"
 
 
 class Handoff:
@@ -138,10 +142,12 @@ class Handoff:
             seq = self.seq or 0
             if self.slot:
                 raise ValueError("the compact form has no slot")
+            if not all(isinstance(part, int) for part in (self.src or 0, self.dst or 0, self.channel, seq)):
+                raise ValueError("the compact form has whole numbers")
             if self.src is None and self.group is None:
                 self._payload = seq if self.step is None else self.step
             elif self.group is not None:
-                self._payload = pack_group(group_number(self.group), self.channel, seq)
+                self._payload = pack_group(group_number(one_word(self.group)), self.channel, seq)
             else:
                 self._payload = pack_pair(self.src or 0, self.dst or 0, self.channel, seq)
         return self._payload
@@ -151,8 +157,8 @@ class Handoff:
         """The fields in text form, with a leading space."""
         if self._text is None:
             src, dst = self.src, self.dst
-            short = self.extra is None and self.group is None and src is not None and dst is not None
-            if short and src >= 0 and dst >= 0 and self.job is None and self.rank is None:  # type: ignore[operator]
+            plain = self.extra is None and self.group is None and self.job is None and self.rank is None
+            if plain and isinstance(src, int) and isinstance(dst, int) and src >= 0 and dst >= 0:
                 self._text = self._usual_text()
             else:
                 self._text = self._full_text()
@@ -172,7 +178,7 @@ class Handoff:
 
     def _full_text(self) -> str:
         def end(rank: int | None) -> object:
-            return f"host:{-1 - rank}" if rank is not None and rank < 0 else rank
+            return f"host:{-1 - rank}" if isinstance(rank, int) and rank < 0 else rank
 
         fields = {name: getattr(self, name) for name in ("src", "dst", "seq", "channel", "group", "slot", *_SAID)}
         fields |= {"src": end(self.src), "dst": end(self.dst), "rank": self.rank, "job": self.job}

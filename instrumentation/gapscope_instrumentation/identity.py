@@ -16,11 +16,12 @@ _stated: dict[str, int] = {}
 _gpu: dict[str, Any] = {}
 
 
-def state_rank(rank: int | None) -> None:
-    """Let the user say which rank this is; None: as the job says."""
-    _stated.pop("rank", None)
+def state_rank(rank: int | None) -> int | None:
+    """Let the user say which rank this is; None: as the job says. Return what was stated before."""
+    before = _stated.pop("rank", None)
     if rank is not None:
         _stated["rank"] = rank
+    return before
 
 
 def rank() -> int | None:

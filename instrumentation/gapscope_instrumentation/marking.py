@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from threading import get_ident
 from time import perf_counter_ns
@@ -39,7 +40,8 @@ own_costs: deque[tuple[int, int]] = deque(maxlen=512)
 """Of the brackets that were timed last: nanoseconds spent in opening and in closing."""
 
 SAMPLED_EVERY, SAMPLED_AT_FIRST = 61, 7  # primes: not in step with the microbatches
-_failed: set[str] = set()
+failed: dict[str, str] = {}
+"""Emitters that failed in this capture, and why."""
 
 
 def _never() -> bool:
@@ -312,12 +314,23 @@ def _note_capture(mark: int) -> None:
 
 
 def _out_of_order(emitter: Emitter, error: Exception) -> None:
-    """Take an emitter out that fails, and say so once."""
-    set_emitters(tuple(e for e in _emitters if e.name != emitter.name))
-    if emitter.name not in _failed:
-        _failed.add(emitter.name)
-        text = f"gapscope: marks no longer go to {emitter.name} ({type(error).__name__}: {error})."
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    """Take an emitter out that fails, let it write what it has, and say so once."""
+    out = [e for e in _emitters if e.name == emitter.name]
+    set_emitters(tuple(e for e in _emitters if e not in out))
+    if emitter.name not in failed:
+        failed[emitter.name] = f"{type(error).__name__}: {error}"
+        say(f"marks no longer go to {emitter.name} ({failed[emitter.name]}).")
+    for one in out:
+        with suppress(Exception):
+            one.close()
+
+
+def say(text: str) -> None:
+    """Warn of something; where warnings are errors, a line on stderr, since a mark must not end the job."""
+    try:
+        warnings.warn("gapscope: " + text, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        sys.stderr.write(f"gapscope: {text}\n")
 
 
 IDLE = _Idle(PRODUCE, None)

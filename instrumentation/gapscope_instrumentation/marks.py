@@ -153,7 +153,7 @@ _requests = count()
 def step(number: int, /, *, requests: Iterable[str] | None = None, rank: int | None = None, **fields: Any) -> Bracket:
     """Bracket one step of the job: an iteration of training, a decode step.
 
-    Handoffs made inside bear its number.
+    Handoffs that an edge makes inside bear its number.
 
     Args:
         number: The same on every rank.
@@ -170,7 +170,7 @@ def step(number: int, /, *, requests: Iterable[str] | None = None, rank: int | N
     if rank is not None:
         unit.rank = rank
     if requests is not None:
-        fields["requests"] = ",".join(requests)
+        fields["requests"] = ",".join(map(str, requests))
     if fields:
         unit.set(**fields)
     return _Step(STEP, unit)
@@ -188,7 +188,10 @@ def request(name: str, /, *, rank: int | None = None, **fields: Any) -> Bracket:
         return Nothing(REQUEST, None)
     if not marking._emitters:
         return IDLE
-    return Bracket(REQUEST, Handoff(seq=next(_requests), rank=rank, id=name, **fields))
+    unit = Handoff(seq=next(_requests), rank=rank)
+    unit.set(**{key: value for key, value in fields.items() if key not in ("src", "dst", "seq")})
+    unit.extra = {"id": name, **{key: value for key, value in (unit.extra or {}).items() if key != "id"}}
+    return Bracket(REQUEST, unit)
 
 
 def stage(*, consumes: Where | None = None, produces: Where | None = None) -> Callable[[Function], Function]:

@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 import threading
-import warnings
 from pathlib import Path
 from types import TracebackType
 
@@ -53,6 +52,7 @@ class capture:  # noqa: N801 - used like a function
     ) -> None:
         self._directory, self._rank, self._log, self._device = directory, rank, log, device_times
         self._running = False
+        self._before: int | None = None
 
     def start(self) -> capture:
         """Switch on. Does nothing while it is on."""
@@ -62,7 +62,7 @@ class capture:  # noqa: N801 - used like a function
                 self._running = True
                 _on += 1
                 if self._rank is not None:
-                    identity.state_rank(self._rank)
+                    self._before = identity.state_rank(self._rank)
                 if _on == 1:
                     _settings = (self._directory if self._log else "", self._device)
                 _open()
@@ -77,6 +77,8 @@ class capture:  # noqa: N801 - used like a function
                 _on -= 1
                 if _on == 0:
                     _close()
+                if self._rank is not None:
+                    identity.state_rank(self._before)
 
     def __enter__(self) -> capture:
         return self.start()
@@ -92,7 +94,8 @@ def status() -> dict[str, str]:
     """
     on_import = sys.modules.get("gapscope_instrumentation.adapters.on_import")
     adapters = {} if on_import is None else {f"adapter {name}": state for name, state in on_import.states.items()}
-    return {"marks": "on" if _on else "off"} | _found | adapters
+    failed = {name: f"given up: {why}" for name, why in marking.failed.items() if name in _found}
+    return {"marks": "on" if _on else "off"} | _found | failed | adapters
 
 
 def log_path() -> Path | None:
@@ -155,7 +158,7 @@ def _open_nvtx() -> Emitter | None:
     if nvtx is not None:
         nvtx.define("process", _definition())
     elif _found["nvtx"].startswith(REMEDY[:20]):
-        _say_once("gapscope: " + _found["nvtx"] + " Marks go to the mark log meanwhile.")
+        _say_once(_found["nvtx"] + " Marks go to the mark log meanwhile.")
     return nvtx
 
 
@@ -194,6 +197,7 @@ def _close() -> None:
         emitter.close()
     capturing.unwatch()
     _found.clear()
+    marking.failed.clear()
     _log = None
 
 
@@ -208,7 +212,7 @@ def _definition() -> str:
 def _say_once(text: str) -> None:
     if text not in _told:
         _told.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        marking.say(text)
 
 
 _told: set[str] = set()

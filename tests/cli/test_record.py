@@ -89,6 +89,27 @@ def test_steps_limit_the_analysis(cli, job, run):
     assert sorted(handoffs(run)["step"].to_list()) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("options", "command", "said"),
+    [
+        (["--steps", "5:2"], None, "--steps 5:2: the first is behind the last."),
+        (
+            ["--attach", "torch_pipelinin"],
+            None,
+            "torch_pipelinin: there is no such adapter; known are torch",
+        ),
+        ([], ["no-such-program"], "no-such-program: is not found."),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_removed_or_run(cli, job, run, options, command, said):
+    assert cli(*marks_alone(run), "--", *job, "0").code == 0
+    kept = sorted(path for path in run.rglob("*") if path.is_file())
+    done = cli(*marks_alone(run, "--overwrite", *options), "--", *(command or [*job, "0"]))
+    assert done.code == 2
+    assert said in done.err
+    assert sorted(path for path in run.rglob("*") if path.is_file()) == kept
+
+
 def test_an_earlier_recording_is_kept_unless_told(cli, job, run):
     assert cli(*marks_alone(run), "--", *job, "0").code == 0
     (before,) = (run / "marks").glob("*.gslog")

@@ -24,7 +24,7 @@ SETTINGS = (
 def _marks_are_off(monkeypatch):
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(marking, "_failed", set())
+    monkeypatch.setattr(marking, "failed", {})
     monkeypatch.setattr(identity, "_stated", {})
     monkeypatch.setattr(marking, "own_costs", deque(maxlen=512))
     monkeypatch.setattr(marking, "_until_timed", 1)

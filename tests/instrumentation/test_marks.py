@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import warnings
 
 import gapscope_instrumentation as gs
 import pytest
@@ -209,6 +210,11 @@ def test_threads_that_share_an_edge_never_share_a_key(remembered):
     assert sorted(found) == sorted(f"src=0 dst=1 seq={n}" for n in range(800))
 
 
+class Silent:
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -218,6 +224,8 @@ def test_threads_that_share_an_edge_never_share_a_key(remembered):
         ({"kind": None, "mine": None}, ""),
         ({"mb": 10**30}, f" mb={10**30}"),
         ({"bytes": b"x"}, " bytes=b'x'"),
+        ({"kind": [1, 2]}, " kind=[1,_2]"),
+        ({"mine": Silent()}, " mine=Silent"),
     ],
 )
 def test_odd_fields_are_written_as_one_word_and_cost_nothing_else(tmp_path, read_log, fields, said):
@@ -231,6 +239,48 @@ def test_odd_fields_are_written_as_one_word_and_cost_nothing_else(tmp_path, read
     marks = [r.get("text") or r["seq"] for r in read_log(path) if r["what"] in ("mark", "text")]
     assert marks[1:] == [1]
     assert marks[0] in (0, "gapscope::submit src=0 dst=1 seq=0" + said)
+
+
+@pytest.mark.parametrize(("key", "said"), [(("0", 1, 5), " src=0 dst=1 seq=5"), (([0], 1, 5), " src=[0] dst=1 seq=5")])
+def test_an_odd_key_is_written_as_text_and_the_other_marks_as_ever(tmp_path, read_log, key, said):
+    with gs.capture(tmp_path):
+        for handoff in (gs.Handoff(0, 1, 4), gs.Handoff(*key), gs.Handoff(0, 1, 6)):
+            with gs.submit(handoff):
+                pass
+    (path,) = tmp_path.glob("*.gslog")
+    found = [r.get("text") or r["seq"] for r in read_log(path) if r["what"] in ("mark", "text")]
+    assert found == [4, "gapscope::submit" + said, 6]
+    with pytest.raises(ValueError, match="whole numbers"):
+        _ = gs.Handoff(*key).payload
+
+
+def test_an_emitter_that_fails_writes_what_it_has_and_status_says_why(tmp_path, read_log, monkeypatch):
+    with gs.capture(tmp_path):
+        (log,) = [e for e in marking.emitters() if e.name == "log"]
+        gs.available(gs.Handoff(0, 1, 4))
+        monkeypatch.setattr(log, "begin", lambda mark, handoff: 1 // 0)
+        with pytest.warns(RuntimeWarning, match="no longer go to log"):
+            gs.submit(gs.Handoff(0, 1, 5)).start()
+        assert gs.status()["log"] == "given up: ZeroDivisionError: integer division or modulo by zero"
+        (path,) = tmp_path.glob("*.gslog")
+        assert [r["seq"] for r in read_log(path) if r["what"] == "mark"] == [4]
+
+
+def test_where_warnings_are_errors_a_failing_mark_still_does_not_end_the_job(tmp_path, monkeypatch, capsys):
+    with gs.capture(tmp_path), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (log,) = [e for e in marking.emitters() if e.name == "log"]
+        monkeypatch.setattr(log, "begin", lambda mark, handoff: 1 // 0)
+        gs.submit(gs.Handoff(0, 1, 5)).start()
+    assert "gapscope: marks no longer go to log" in capsys.readouterr().err
+
+
+def test_ids_of_requests_may_be_numbers_and_fields_have_any_name(remembered):
+    with gs.step(1, requests=[7, 8]), gs.request("a", id="b", seq=3, tenant="x"):
+        pass
+    assert remembered.said()[0][1] == "step=1 requests=7,8"
+    assert "id=a" in remembered.said()[1][1]
+    assert "tenant=x" in remembered.said()[1][1]
 
 
 def test_an_exception_of_the_job_passes_and_the_bracket_closes(remembered):

@@ -95,6 +95,14 @@ def test_the_rank_is_the_users_then_of_the_launcher(monkeypatch, no_group):
     assert identity.rank() == 4
 
 
+def test_the_rank_of_a_capture_ends_with_it(tmp_path, no_group):
+    with gs.capture(tmp_path, rank=0):
+        with gs.capture(tmp_path, rank=3):
+            assert identity.rank() == 3
+        assert identity.rank() == 0
+    assert identity.rank() is None
+
+
 def test_captures_of_graphs_are_watched_by_thread_and_restored(tmp_path, remembered, monkeypatch):
     torch = pytest.importorskip("torch")
 

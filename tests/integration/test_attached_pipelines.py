@@ -141,6 +141,16 @@ def test_every_handoff_has_its_key_its_bytes_and_both_sides(case, recorder):
             assert row in {("p2p", "emitted"), ("local", "not_applicable" if between else "emitted")}
 
 
+@pytest.mark.parametrize("ranks", RUN)
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_every_receive_is_marked_where_it_is_posted_and_where_it_is_waited_for(found, ranks, recorder):
+    analysis = found(ranks, recorder)
+    moved = analysis.handoffs.filter(pl.col("kind") == "p2p").rename({"src_rank": "src", "dst_rank": "dst"})
+    receives = analysis.trace.marks.filter(pl.col("mark") == "receive").join(moved, on=["src", "dst", "channel", "seq"])
+    assert set(receives.group_by("handoff_id").len()["len"]) == {2}
+    assert receives["handoff_id"].n_unique() == moved.height
+
+
 @OF_EACH
 @BY_EACH
 def test_events_of_a_rank_come_in_the_order_of_its_program(case, recorder):

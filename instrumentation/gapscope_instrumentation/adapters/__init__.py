@@ -1,6 +1,6 @@
 """Adapters: marks for a framework's pipeline, without an edit of the job.
 
-To add one, write a file with an `Adapter` and its line in `_ADAPTERS`.
+To add one, write a file with an `Adapter` and its name in `contract.ADAPTERS`.
 """
 
 from __future__ import annotations
@@ -8,24 +8,15 @@ from __future__ import annotations
 from importlib import import_module
 
 from gapscope_instrumentation.adapters.base import Adapter, Attached
+from gapscope_instrumentation.contract import ADAPTERS
 from gapscope_instrumentation.errors import AdapterError
-
-_ADAPTERS = {
-    "torch_pipelining": "torch_pipelining",
-    "c10d": "c10d",
-    "megatron": "megatron",
-    "deepspeed": "deepspeed",
-    "vllm": "vllm",
-    "sglang": "sglang",
-}
-"""Name to module of this package; each has an ``ADAPTER``."""
 
 _attached: dict[str, Attached] = {}
 
 
 def adapters() -> tuple[str, ...]:
     """Return the names that `attach` takes."""
-    return tuple(_ADAPTERS)
+    return ADAPTERS
 
 
 def find(name: str) -> Adapter:
@@ -34,9 +25,9 @@ def find(name: str) -> Adapter:
     Raises:
         AdapterError: There is none of that name.
     """
-    if name not in _ADAPTERS:
-        raise AdapterError(f"there is no adapter {name!r}; known are {', '.join(_ADAPTERS)}")
-    adapter: Adapter = import_module(f"{__name__}.{_ADAPTERS[name]}").ADAPTER
+    if name not in ADAPTERS:
+        raise AdapterError(f"there is no adapter {name!r}; known are {', '.join(ADAPTERS)}")
+    adapter: Adapter = import_module(f"{__name__}.{name}").ADAPTER
     return adapter
 
 

@@ -13,7 +13,6 @@ import os
 import struct
 import threading
 import time
-import warnings
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -159,7 +158,7 @@ class LogEmitter:
                 if handoff.group is not None:
                     flags |= LOG_GROUP
                 return _HEAD(kind, mark, flags, 0, thread, start_ns, end_ns, error_ns) + key
-            except (struct.error, OverflowError, ValueError):
+            except (struct.error, OverflowError, TypeError, ValueError):
                 pass  # a field does not fit into its column, or there are too many words
         return _text(LOG_TEXTS.index("mark"), flags, PREFIX + MARKS[mark] + handoff.text, thread, start_ns, end_ns)
 
@@ -249,11 +248,9 @@ class LogEmitter:
     def _give_up(self, error: OSError) -> None:
         self._failed = True
         where = self.path or self.directory
-        warnings.warn(
-            f"gapscope: the mark log {where} cannot be written ({error.strerror or error}); no more marks go there.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        why = f"the mark log {where} cannot be written ({error.strerror or error})"
+        marking.failed[self.name] = why
+        marking.say(f"{why}; no more marks go there.")
 
 
 class _Thread(threading.local):
