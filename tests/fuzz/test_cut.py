@@ -191,11 +191,11 @@ def cuts(name: str, size: int, number: int, part: int) -> list[int]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", JSON_FILES)
-def test_real_json_cut_at_200_lengths(tmp_path, name, part):
+def test_real_json_cut_at_many_lengths(tmp_path, name, part):
     """Every second cut is of the compressed file, the others of what is in it; one in twelve is analyzed."""
     undamaged = whole(name)
     packed, plain = (DATA / name).read_bytes(), content(name)
-    for number, length in enumerate(cuts(name, len(packed), 200, part)):
+    for number, length in enumerate(cuts(name, len(packed), 80, part)):
         if number % 2:
             path = write(tmp_path, name, packed[:length])
         else:
@@ -212,7 +212,7 @@ def test_real_json_cut_at_200_lengths(tmp_path, name, part):
 
 
 @pytest.mark.parametrize("name", SQLITE_FILES)
-def test_real_sqlite_cut_at_200_lengths(tmp_path, name):
+def test_real_sqlite_cut_at_many_lengths(tmp_path, name):
     """A compressed database is whole or refused; of a plain one at most the last page may be missing."""
     packed, plain = (DATA / name).read_bytes(), content(name)
     generator = random.Random(f"cut {name}")

@@ -16,6 +16,8 @@ import pytest
 
 from gapscope.phases import PHASES, with_phases
 
+pytestmark = pytest.mark.xdist_group("nsys")  # with the tests marked nsys: one worker records each job once
+
 JOB = Path(__file__).with_name("gloo_pipeline.py")
 STEPS, MICROBATCHES, SLEEP_MS = 3, 2, 20
 BYTES = 16384

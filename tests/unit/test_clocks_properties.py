@@ -27,14 +27,14 @@ from tests.unit.clock_runs import (
 )
 
 FEW = settings(
-    max_examples=45,
+    max_examples=30,
     phases=[Phase.explicit, Phase.generate],
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 
-FEWER = settings(FEW, max_examples=25)
+FEWER = settings(FEW, max_examples=16)
 
 BEHIND = st.one_of(st.integers(-100, 100), st.integers(-5 * MS, 5 * MS), st.integers(-90 * DAY, 90 * DAY))
 CLOCKS = st.builds(Clock, behind_ns=BEHIND, ppb=st.integers(-30_000, 30_000), device_ns=st.integers(-7 * US, 7 * US))
