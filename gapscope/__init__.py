@@ -20,6 +20,7 @@ from gapscope.errors import (
     UsageError,
 )
 from gapscope.findings import Finding
+from gapscope.handoff import Handoff
 from gapscope.load import LoadOptions, load
 from gapscope.phases import with_phases
 from gapscope.trace import Trace
@@ -31,6 +32,7 @@ __all__ = [
     "ExporterError",
     "Finding",
     "GapscopeError",
+    "Handoff",
     "IdentityError",
     "InputError",
     "LoadOptions",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -18,6 +18,7 @@ from gapscope.errors import UsageError
 from gapscope.events import find_ends
 from gapscope.findings import Finding, findings_to_json, plural, sort_findings
 from gapscope.graph import build_graph
+from gapscope.handoff import Handoff, choose
 from gapscope.handoffs import build_handoffs
 from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.load import LoadOptions, load
@@ -26,6 +27,9 @@ from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TI
 from gapscope.summary import COUNTED, summarize
 from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 TABLES = ("handoffs", "tiles", "units", "exposure", "messages", "interference", "waiting", "alignment")
 """Tables of an analysis; each is written as Parquet under its name."""
@@ -96,6 +100,36 @@ class Analysis:
             ) from error
         return [out / name for name in OUTPUTS]
 
+    def handoff(self, key: str | None = None) -> Handoff:
+        """Return one handoff: its chain, its timeline, its picture.
+
+        Args:
+            key: Its ``handoff_id``, or ranks and seq as ``"0-1:57"``; None: the explained one with the longest gap past
+                start-up.
+
+        Raises:
+            UsageError: None or several fit; the message lists some.
+        """
+        row = choose(self.handoffs, key)
+        tiles = self.tiles.filter(pl.col("handoff_id") == row["handoff_id"][0]).sort("start_ns")
+        return Handoff(row.row(0, named=True), tiles, row, self.trace, self.timebase)
+
+    def figure(self, name: str = "gaps", *, edge: str | None = None) -> Figure:
+        """Return one of the report's figures (Plotly); `Handoff.figure` has the picture of one gap.
+
+        Args:
+            name: ``gaps`` (how they are spread over each edge), ``history`` (the gaps of one edge over time),
+                ``causes`` (what held them), ``phases``, ``units`` (what each step or request waited for), or
+                ``clocks`` (what is known about the offset of one clock, over time).
+            edge: Of ``history``: the edge as reports write it, such as ``"0 → 1"``; None: the one with most handoffs.
+
+        Raises:
+            UsageError: There is no such figure or edge, or nothing to draw in it.
+        """
+        from gapscope.figures import figure_of  # noqa: PLC0415 - only pictures need Plotly
+
+        return figure_of(self, name, edge)
+
     def __repr__(self) -> str:
         counts = self.summary["handoffs"]
         total, counted = counts["total"], counts["counted"]
@@ -105,6 +139,9 @@ class Analysis:
         from gapscope.reports.text import render_html  # noqa: PLC0415 - only notebooks need a renderer here
 
         return render_html(self.summary, self.findings)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
 
 def analyze(

@@ -15,6 +15,7 @@ Indices = npt.NDArray[np.int32]
 Columns = tuple[Ints, Ints, Ints, Ints]
 
 _NULL = -(2**62)  # stands for null among numbers of devices, streams and threads
+_MOST_COLUMNS = 4
 _MIX = np.int64(0x9E3779B97F4A7C1)
 
 
@@ -26,8 +27,10 @@ def lanes_of(frame: pl.DataFrame, columns: list[str], *, nulls_last: bool) -> tu
         columns: Integers that name a lane, four at most.
         nulls_last: Where a lane stands that has a null among them.
     """
+    if len(columns) > _MOST_COLUMNS:
+        raise ValueError(f"{len(columns)} columns for a lane: {_MOST_COLUMNS} at most")
     parts = [_constant(frame[c].cast(pl.Int64).fill_null(_NULL).to_numpy()) for c in columns]
-    parts += parts[-1:] * (4 - len(parts))
+    parts += parts[-1:] * (_MOST_COLUMNS - len(parts))
     code, first = _number(frame.height, (parts[0], parts[1], parts[2], parts[3]))
     del parts
     lanes = frame[first].select(columns).with_row_index("_code") if frame.height else frame.select(columns).clear()

@@ -17,7 +17,7 @@ from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
 from gapscope.clocks import Alignment, align
-from gapscope.clocks.pair import clock_of_rank, pair_view
+from gapscope.clocks.pair import clock_of_rank, default_pair, pair_view
 from gapscope.errors import UsageError
 from gapscope.events import find_ends
 from gapscope.findings import sort_findings
@@ -102,12 +102,10 @@ _TOOL = "(nsys|torch|gapscope)"
 def _pair(alignment: Alignment, text: str | None) -> tuple[int, int]:
     """Return the clocks to draw, the first against the second; without a wish, some other against the reference."""
     if text is None:
-        domains = alignment.domains
-        hosts = domains.table.filter(pl.col("device").is_null() & pl.col("source").is_not_null())["domain"]
-        others = [c for c in hosts if c != domains.reference]
-        if not others:
+        pair = default_pair(alignment)
+        if pair is None:
             raise UsageError("--plot: there is only one clock, so there is nothing to draw.")
-        return others[0], domains.reference if domains.reference in hosts else others[1]
+        return pair
     found = re.fullmatch(rf"(\d{{1,9}})(?::{_TOOL})?,(\d{{1,9}})(?::{_TOOL})?", text)
     if not found:
         raise UsageError(f"--pair {text}: give two ranks such as 1,0, or 0:torch,0:nsys where two tools saw a rank.")

@@ -101,6 +101,16 @@ class PairView:
         return least, None if highs.null_count() or highs.is_empty() else int(highs.to_numpy().max())
 
 
+def default_pair(alignment: Alignment) -> tuple[int, int] | None:
+    """Return the clocks to look at where nobody says which: a host's against the reference; None: there is only one."""
+    domains = alignment.domains
+    hosts = domains.table.filter(pl.col("device").is_null() & pl.col("source").is_not_null())["domain"]
+    others = [int(c) for c in hosts if c != domains.reference]
+    if not others:
+        return None
+    return others[0], domains.reference if domains.reference in hosts else others[1]
+
+
 def clock_of_rank(alignment: Alignment, rank: int, tool: str | None = None) -> int:
     """Return the number of the host clock that recorded a rank.
 

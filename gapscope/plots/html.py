@@ -42,7 +42,7 @@ body > div {{ height: 100%; min-height: 480px; }}
 </html>
 """
 
-_POLICY = (
+POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "font-src data:; connect-src data: blob:"
 )
@@ -50,6 +50,13 @@ _POLICY = (
 
 _BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"]]
 """None that leads to a service."""
+
+
+def plotly_js() -> str:
+    """Return the code of plotly.js, as a page embeds it."""
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - takes half a second
+
+    return str(get_plotlyjs())
 
 
 def write_figure(figure: Figure, path: str | PathLike[str]) -> None:
@@ -65,7 +72,7 @@ def write_figure(figure: Figure, path: str | PathLike[str]) -> None:
     text = unescape(re.sub(r"<[^>]*>", " ", figure.layout.title.text or "gapscope"))
     config = {"displaylogo": False, "responsive": True, "plotlyServerURL": "", "modeBarButtons": _BUTTONS}
     body = figure.to_html(config=config, include_plotlyjs=True, full_html=False, div_id="figure")
-    page = _PAGE.format(title=escape(text), body=body, policy=_POLICY)
+    page = _PAGE.format(title=escape(text), body=body, policy=POLICY)
     try:
         Path(path).write_text(page, encoding="utf-8")
     except OSError as error:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gapscope.reports.tables import plain_table
-from gapscope.reports.units import duration
+from gapscope.wording import duration
 
 _MOST_GROUPS = 8
 _MOST_RANKS = 3

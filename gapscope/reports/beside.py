@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gapscope.findings import plural
-from gapscope.reports.tables import plain_table, without_arguments
-from gapscope.reports.units import duration, signed, size
+from gapscope.reports.tables import plain_table
+from gapscope.wording import duration, signed, size, without_arguments
 
 _MOST = 6
 _LONGEST_NAME = 40

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from gapscope.causes.names import CAUSES
 from gapscope.graph.edges import EVIDENCE
-from gapscope.reports.tables import in_words, plain_table, without_arguments
-from gapscope.reports.units import duration
+from gapscope.reports.tables import plain_table
+from gapscope.wording import duration, in_words, without_arguments
 
 _EVENTS = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from gapscope.causes.names import OUTSIDE
 from gapscope.findings import plural
 from gapscope.reports.tables import plain_table
-from gapscope.reports.units import duration, percent
+from gapscope.wording import duration, percent
 
 _LEAST_SHARE = 0.005
 

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from gapscope.reports.tables import edge_name, plain_table
-from gapscope.reports.units import duration, percent, size
+from gapscope.reports.tables import plain_table
+from gapscope.wording import duration, edge_name, percent, size
 
 _WORDS = {
     "bandwidth-bound": "bytes moved nearly all the time",

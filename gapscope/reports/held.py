@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gapscope.causes.names import CAUSES
-from gapscope.reports.tables import edge_name, in_words, plain_table
-from gapscope.reports.units import duration, percent
+from gapscope.reports.tables import plain_table
+from gapscope.wording import duration, edge_name, in_words, percent
 
 _LEAST_SHARE = 0.005
 
@@ -38,11 +38,11 @@ def render_causes(causes: Mapping[str, Any], most: int) -> list[RenderableType]:
         meaning = Table.grid(padding=(0, 2, 0, 0))
         for cause in shown:
             meaning.add_row(Text(cause, style="dim"), Text(CAUSES[cause], style="dim"))
-        parts += [Text(""), meaning, _known(causes)]
+        parts += [Text(""), meaning, render_evidence(causes)]
     return parts
 
 
-def _known(causes: Mapping[str, Any]) -> Text:
+def render_evidence(causes: Mapping[str, Any]) -> Text:
     """Return how far the causes can be trusted, as shares of all gap time that was explained."""
     total = sum(edge["gap_ns"] for edge in causes["edges"])
     levels = ", ".join(f"{name} {percent(share)}" for name, share in causes["evidence"].items())

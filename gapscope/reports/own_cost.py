@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from gapscope.reports.units import duration
+from gapscope.wording import duration
 
 _FEW = 2
 

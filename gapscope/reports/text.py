@@ -19,9 +19,9 @@ from gapscope.reports.exposed import render_exposure
 from gapscope.reports.fragments import render_fragments
 from gapscope.reports.held import render_causes, render_worst
 from gapscope.reports.own_cost import render_marks_cost
-from gapscope.reports.tables import edge_name, plain_table
-from gapscope.reports.units import duration, signed, size
+from gapscope.reports.tables import plain_table
 from gapscope.reports.waits import render_waiting
+from gapscope.wording import duration, edge_name, signed, size
 
 _MOST_PHASE_TABLES = 8
 _MOST_CLOCKS = 16
@@ -45,17 +45,17 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         findings: All findings, ordered.
         verbose: Show findings of level ``info`` with their files, too.
     """
-    parts: list[RenderableType] = [_headline(summary), Text(""), _recordings(summary)]
+    parts: list[RenderableType] = [render_headline(summary), Text(""), render_recordings(summary)]
     parts += [render_clocks(summary["clocks"], verbose)]
     if summary["edges"]:
-        parts += [Text(""), _edges(summary)]
+        parts += [Text(""), render_edges(summary)]
         for edge in [e for e in summary["edges"] if e["gap"]["n"]][:_MOST_PHASE_TABLES]:
-            parts += [Text(""), _phases(edge)]
+            parts += [Text(""), render_phases(edge)]
         if summary["groups"]:
             parts += [Text(""), render_groups(summary["groups"])]
         waits = render_waiting(summary["waiting"])
         parts += [Text(""), *waits] if waits else []
-        parts += [_left_out(summary), *render_marks_cost(summary["marks_cost"])]
+        parts += [render_left_out(summary), *render_marks_cost(summary["marks_cost"])]
         parts += render_causes(summary["causes"], _MOST_PHASE_TABLES)
         if summary["causes"]["edges"]:
             parts += [Text(""), *render_exposure(summary["causes"])]
@@ -91,7 +91,7 @@ def render_html(summary: dict[str, Any], findings: Sequence[Finding]) -> str:
     return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.25'>{code}</pre>")
 
 
-def _headline(summary: dict[str, Any]) -> Text:
+def render_headline(summary: dict[str, Any]) -> Text:
     n = summary["handoffs"]
     if not n["total"]:
         return Text("No handoffs found", style="bold")
@@ -109,7 +109,7 @@ def _headline(summary: dict[str, Any]) -> Text:
     return text.append(counted, style="not bold")
 
 
-def _recordings(summary: dict[str, Any]) -> Table:
+def render_recordings(summary: dict[str, Any]) -> Table:
     table = plain_table("rank", "recorded by", "file", ">window", ">GPU ops", ">marks")
     for r in summary["recordings"]:
         tool = f"{r['tool']} {r['version'] or ''}".strip()
@@ -151,7 +151,7 @@ def render_clocks(clocks: dict[str, Any], verbose: bool = False) -> RenderableTy
             table.add_row(*_clock_row(entry, devices))
         parts += [Text(""), table]
     elif devices:
-        parts.append(Text(_devices(devices), style="dim"))
+        parts.append(Text(render_devices(devices), style="dim"))
     return Group(*parts)
 
 
@@ -178,7 +178,7 @@ def _clock_row(entry: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple
     return name, offset, between, drift, entry["quality"].replace("_", " "), origin
 
 
-def _devices(devices: list[dict[str, Any]]) -> str:
+def render_devices(devices: list[dict[str, Any]]) -> str:
     """Return one line about how well device times fit those of their hosts."""
     bounds = [max(e["hi_ns"] - e["offset_min_ns"], e["offset_max_ns"] - e["lo_ns"]) for e in devices if _is_bounded(e)]
     text = f"Device times: within {duration(max(bounds))} of their host's" if bounds else "Device times:"
@@ -193,7 +193,7 @@ def _is_bounded(entry: dict[str, Any]) -> bool:
     return None not in (entry["lo_ns"], entry["hi_ns"], entry["offset_min_ns"])
 
 
-def _edges(summary: dict[str, Any]) -> Table:
+def render_edges(summary: dict[str, Any]) -> Table:
     table = plain_table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES), ">±")
     for edge in summary["edges"]:
         gap = edge["gap"]
@@ -214,7 +214,7 @@ def _error(bound_ns: int | None, counted: int) -> str:
     return ("no bound" if counted else "-") if bound_ns is None else duration(bound_ns)
 
 
-def _phases(edge: dict[str, Any]) -> Table:
+def render_phases(edge: dict[str, Any]) -> Table:
     table = plain_table(f"phases {edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES), ">±")
     for phase, words in _PHASE_WORDS.items():
         spread = edge["phases"][phase]
@@ -230,7 +230,7 @@ def _phases(edge: dict[str, Any]) -> Table:
     return table
 
 
-def _left_out(summary: dict[str, Any]) -> Text:
+def render_left_out(summary: dict[str, Any]) -> Text:
     n = summary["handoffs"]
     parts = [f"{n['start_up']:,} start-up ({summary['start_up_rule']})"] if n["start_up"] else []
     parts += [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items() if k != "complete"]

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gapscope.reports.tables import plain_table
-from gapscope.reports.units import duration, percent
+from gapscope.wording import duration, percent
 
 _LEAST_SHARE = 0.005
 _MOST_ROWS = 8
