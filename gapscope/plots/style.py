@@ -21,7 +21,7 @@ __all__ = [
 
 def fill(look: Look, opacity: float = 1.0) -> Spec:
     """Return the marker of bars of one look."""
-    pattern = {"shape": look.pattern, "fgcolor": "#303030", "fgopacity": 0.7, "size": 6, "solidity": 0.3}
+    pattern = {"shape": look.pattern, "fgcolor": "#303030", "bgcolor": look.color, "size": 6, "solidity": 0.3}
     marker: Spec = {"color": look.color, "line": {"width": 0.5, "color": "rgba(60,60,60,0.55)"}, "opacity": opacity}
     return {**marker, "pattern": pattern} if look.pattern else marker
 
