@@ -87,7 +87,7 @@ def _append(text: Text, name: str, margin: int, cells: Iterable[Cell]) -> None:
 
 def _covered(timeline: Timeline, start_ns: pl.Series, end_ns: pl.Series) -> Floats:
     """Return which share of each column (second axis) each span (first axis) covers."""
-    edges = np.linspace(timeline.start_ns, timeline.end_ns, WIDTH + 1) - timeline.start_ns
+    edges = np.linspace(0, timeline.end_ns - timeline.start_ns, WIDTH + 1)  # Unix ns are too large for floats
     start, end = ((times - timeline.start_ns).to_numpy().astype(np.float64)[:, None] for times in (start_ns, end_ns))
     width = max(edges[1] - edges[0], 1.0)
     shared: Floats = np.minimum(end, edges[None, 1:]) - np.maximum(start, edges[None, :-1])
@@ -124,15 +124,11 @@ def _row(timeline: Timeline, row: int, letters: dict[str, str]) -> list[Cell]:
 def _marks(timeline: Timeline, bars: pl.DataFrame) -> list[Cell]:
     """Return marks by name, inner ones over outer ones; those of handoffs over steps and ranges."""
     cells: list[Cell] = [(" ", "")] * WIDTH
-    edges = np.linspace(timeline.start_ns, timeline.end_ns, WIDTH + 1)
     for bar in bars.sort("depth", "start_ns").iter_rows(named=True):
         word = bar["name"].split(" ")[0]
         if word not in _SHORT_MARKS:
             continue
-        low, high = (int(np.searchsorted(edges, bar[end], side="right")) - 1 for end in ("start_ns", "end_ns"))
-        low, high = max(low, 0), min(high, WIDTH - 1)
-        if low >= WIDTH or high < 0:
-            continue
+        low, high = (max(_column(timeline, bar[end]), 0) for end in ("start_ns", "end_ns"))
         room = high - low + 1
         body = f"{word[:room]}{_MARK * (room - len(word))}" if room > 1 else "│"
         for i, sign in enumerate(body):
