@@ -100,6 +100,19 @@ class Analysis:
             ) from error
         return [out / name for name in OUTPUTS]
 
+    def write_report(self, path: str | PathLike[str]) -> Path:
+        """Write the report as one page (HTML) that needs no network.
+
+        Args:
+            path: The file; replaced if it exists.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        from gapscope.page import write_report  # noqa: PLC0415 - only the page needs its templates
+
+        return write_report(self, path)
+
     def handoff(self, key: str | None = None) -> Handoff:
         """Return one handoff: its chain, its timeline, its picture.
 

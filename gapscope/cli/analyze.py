@@ -53,6 +53,10 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
             help="Write all tables as Parquet (handoffs, tiles, ...), findings.json and summary.json into this folder.",
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write the report as one page (HTML) that opens without a network."),
+    ] = None,
     fmt: Annotated[
         Format,
         typer.Option("--format", help="text: the report; json: its numbers and findings; csv: one line per handoff."),
@@ -107,6 +111,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         )
     if out is not None:
         analysis.write(out)
+    if report is not None:
+        analysis.write_report(report)
     _print(analysis, fmt, verbose > 0)
     warn_of_unreadable(analysis.findings, strict)
 
