@@ -24,8 +24,9 @@ from gapscope.handoff import Handoff
 from gapscope.load import LoadOptions, load
 from gapscope.phases import with_phases
 from gapscope.trace import Trace
+from gapscope.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Analysis",

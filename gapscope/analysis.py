@@ -27,6 +27,7 @@ from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TI
 from gapscope.summary import COUNTED, summarize
 from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
+from gapscope.version import VERSION
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -111,7 +112,9 @@ class Analysis:
         """
         from gapscope.page import write_report  # noqa: PLC0415 - only the page needs its templates
 
-        return write_report(self, path)
+        out = Path(path)
+        write_report(self, out, VERSION)
+        return out
 
     def handoff(self, key: str | None = None) -> Handoff:
         """Return one handoff: its chain, its timeline, its picture.
