@@ -123,8 +123,8 @@ def history_spec(gaps: pl.DataFrame, edge: Mapping[str, Any]) -> Spec:
 
 def _decades(gap_ns: pl.Series) -> Spec:
     """Return ticks at 1, 2 and 5 times powers of ten, in µs: Plotly's own leave out most or write 2 for 200."""
-    low, high = (gap_ns.min() or 1_000, gap_ns.max() or 1_000)
-    first, last = (math.floor(math.log10(int(ns) / 1_000)) for ns in (low, high))  # type: ignore[call-overload]
+    ends = [int(ns) for ns in gap_ns.sort().gather([0, -1])] if gap_ns.len() else [1_000, 1_000]
+    first, last = (math.floor(math.log10(ns / 1_000)) for ns in ends)
     values = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
     return {"tickvals": values, "ticktext": [f"{value:,.10g}" for value in values]}
 
