@@ -15,6 +15,7 @@ from gapscope.errors import (
     IdentityError,
     InputError,
     MalformedTraceError,
+    ReplayError,
     UnknownFormatError,
     UnsupportedVersionError,
     UsageError,
@@ -25,11 +26,13 @@ from gapscope.load import LoadOptions, load
 from gapscope.phases import with_phases
 from gapscope.trace import Trace
 from gapscope.version import VERSION
+from gapscope.whatif import Effects, Scenario
 
 __version__ = VERSION
 
 __all__ = [
     "Analysis",
+    "Effects",
     "ExporterError",
     "Finding",
     "GapscopeError",
@@ -38,6 +41,8 @@ __all__ = [
     "InputError",
     "LoadOptions",
     "MalformedTraceError",
+    "ReplayError",
+    "Scenario",
     "Trace",
     "UnknownFormatError",
     "UnsupportedVersionError",

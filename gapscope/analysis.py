@@ -14,7 +14,7 @@ import polars as pl
 
 from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure, waiting
 from gapscope.clocks import Alignment, AlignOptions, align
-from gapscope.errors import UsageError
+from gapscope.errors import ReplayError, UsageError
 from gapscope.events import find_ends
 from gapscope.findings import Finding, findings_to_json, plural, sort_findings
 from gapscope.graph import build_graph
@@ -23,16 +23,30 @@ from gapscope.handoffs import build_handoffs
 from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.load import LoadOptions, load
 from gapscope.readers.base import Progress, no_progress
-from gapscope.schema import EXPOSURE, INTERFERENCE, MESSAGES, SCHEMA_VERSION, TILES, UNITS, WAITING, dtypes
+from gapscope.schema import (
+    EXPOSURE,
+    FIXES,
+    INTERFERENCE,
+    MESSAGES,
+    SCHEMA_VERSION,
+    SLACK,
+    TILES,
+    UNITS,
+    WAITING,
+    dtypes,
+)
 from gapscope.summary import COUNTED, summarize
 from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
 from gapscope.version import VERSION
+from gapscope.whatif import Effects, Model, Scenario, effects, ranked, unit_slack
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-TABLES = ("handoffs", "tiles", "units", "exposure", "messages", "interference", "waiting", "alignment")
+TABLES = (
+    "handoffs", "tiles", "units", "exposure", "fixes", "slack", "messages", "interference", "waiting", "alignment",
+)  # fmt: skip
 """Tables of an analysis; each is written as Parquet under its name."""
 
 OUTPUTS = (*(f"{name}.parquet" for name in TABLES), "findings.json", "summary.json")
@@ -57,6 +71,9 @@ class Analysis:
         messages: Table ``messages``: handoffs of many messages, and what bound them.
         interference: Table ``interference``: kinds of operations alone and beside others; context, not a cause.
         waiting: Table ``waiting``: how long each rank's communication kernels waited for which rank.
+        fixes: Table ``fixes``: what it would bring to steps or requests if one cause were gone.
+        slack: Table ``slack``: how much later each handoff could have come with no unit ending later.
+        model: The graph, ready to be replayed (`whatif`); None: no handoff and no step or request was found.
     """
 
     trace: Trace
@@ -71,6 +88,9 @@ class Analysis:
     messages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(MESSAGES)), repr=False)
     interference: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(INTERFERENCE)), repr=False)
     waiting: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(WAITING)), repr=False)
+    fixes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(FIXES)), repr=False)
+    slack: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(SLACK)), repr=False)
+    model: Model | None = field(default=None, repr=False)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -129,6 +149,20 @@ class Analysis:
         row = choose(self.handoffs, key)
         tiles = self.tiles.filter(pl.col("handoff_id") == row["handoff_id"][0]).sort("start_ns")
         return Handoff(row.row(0, named=True), tiles, row, self.trace, self.timebase)
+
+    def whatif(self, scenario: Scenario) -> Effects:
+        """Return what steps and requests would have become had some time been gone.
+
+        Args:
+            scenario: What is gone, such as ``gapscope.Scenario(cause="late_submission", to="p10")``.
+
+        Raises:
+            UsageError: No tile fits the scenario.
+            ReplayError: The graph, replayed without a change, does not give back the recorded times.
+        """
+        if self.model is None:
+            raise UsageError("There is nothing to replay: no handoff, step or request was found. See `findings`.")
+        return effects(self.model, scenario)
 
     def figure(self, name: str = "gaps", *, edge: str | None = None) -> Figure:
         """Return one of the report's figures (Plotly); `Handoff.figure` has the picture of one gap.
@@ -206,6 +240,7 @@ def analyze(
     explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
     exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
     beside, waits = pl.DataFrame(schema=dtypes(INTERFERENCE)), pl.DataFrame(schema=dtypes(WAITING))
+    model = None
     if handoffs.height or trace.marks["mark"].is_in(["step", "request"]).any():
         graph = build_graph(trace, alignment, ends)
         explained = explain(graph, handoffs)
@@ -213,11 +248,15 @@ def analyze(
         units, exposure = found.table, unit_exposure(graph, found, explained)
         messages, beside = fragmented(graph, explained), interference(graph, built.table)
         waits = waiting(graph, built.table)
+        model = Model(graph, explained, found)
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
     notes += note_on_marks_cost(marks_cost(trace, handoffs.filter(COUNTED)))
     selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
+    progress("what fixes would bring", 1.0)
+    fixes, slack, refused = _replayed(model)
+    notes += refused
     table = alignment.with_spans(built.spans)
     return Analysis(
         trace,
@@ -232,7 +271,21 @@ def analyze(
         messages,
         beside,
         waits,
+        fixes,
+        slack,
+        model,
     )
+
+
+def _replayed(model: Model | None) -> tuple[pl.DataFrame, pl.DataFrame, list[Finding]]:
+    """Return tables ``fixes`` and ``slack``; where the graph cannot be replayed both are empty, with a finding."""
+    nothing = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
+    if model is None:
+        return *nothing, []
+    try:
+        return ranked(model), unit_slack(model), []
+    except ReplayError as error:
+        return *nothing, [Finding("replay_differs", "warning", str(error), "What-if and slack are left out.")]
 
 
 def _selected(

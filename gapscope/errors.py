@@ -7,6 +7,7 @@
     │   ├── UnsupportedVersionError the format is known, the version is not
     │   └── ExporterError           a ``.nsys-rep`` could not be exported by ``nsys``
     ├── IdentityError           ranks contradict each other, files form several runs
+    ├── ReplayError             an unchanged replay does not give back the recorded times
     └── UsageError              the call cannot be carried out as it was made
 
 Every message says what was found and what to do next. Data problems that do not stop the
@@ -60,3 +61,19 @@ class IdentityError(GapscopeError):
 
 class UsageError(GapscopeError):
     """The call cannot be carried out as it was made."""
+
+
+class ReplayError(GapscopeError):
+    """What-if cannot be answered: the graph, replayed without a change, gives other times than were recorded.
+
+    Args:
+        node: What differs first, in words.
+        at_ns: Its recorded time.
+    """
+
+    def __init__(self, node: str, at_ns: int) -> None:
+        self.node, self.at_ns = node, at_ns
+        super().__init__(
+            f"What-if is refused: replayed without a change, {node} (recorded at {at_ns} ns) has another time. "
+            "The other results stand; please report the recording."
+        )

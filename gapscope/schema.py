@@ -615,6 +615,44 @@ WAITING: Table = {
     "uncertainty_ns": Column(pl.Int64(), "Clock error of one wait; null: no bound is known."),
 }
 
+FIXES: Table = {
+    "unit": Column(pl.String(), "`request` where any is marked, else `step`."),
+    "cause": Column(pl.String(), "Cause that is replayed as gone; null: all listed ones at once, which is no sum."),
+    "rank": Column(pl.Int64(), "Rank that it lies on; null: unknown, or all listed ones at once."),
+    "to": Column(
+        pl.String(),
+        "What is left of it: `0`, or `p10`: what the best tenth of the handoffs of the same edge spends on it there.",
+    ),
+    "units": Column(pl.Int64(), "Steps or requests past start-up that the medians are over."),
+    "before_p50_ns": Column(pl.Int64(), "Median of their lengths, as recorded."),
+    "sooner_low_p50_ns": Column(
+        pl.Int64(),
+        "Median of how much less each would have taken, at least: what passes between something and the last of what "
+        "it waited for stays as measured, whatever that is then.",
+    ),
+    "sooner_high_p50_ns": Column(
+        pl.Int64(), "The same at most: where something else comes last, the least that usually passes after such."
+    ),
+    "is_sensitive": Column(pl.Boolean(), "Both differ by more than a fifth: it hangs on how long launches take."),
+    "handoffs": Column(pl.Int64(), "Counted handoffs that the cause is in."),
+    "handoff_ns": Column(pl.Int64(), "Its time in their gaps: handoff time, no share of latency."),
+    "not_replayed_ns": Column(pl.Int64(), "Of it what lies before nothing that is recorded, and changes nothing."),
+}
+
+SLACK: Table = {
+    "handoff_id": Column(pl.String(), "Handoff whose gap is explained."),
+    "unit_slack_ns": Column(
+        pl.Int64(),
+        "How much later its consumer could have started with every step and request ending when it did; null: no "
+        "recorded end hangs on it.",
+    ),
+    "absorbed_rank": Column(pl.Int64(), "Rank of what is named next; null as that."),
+    "absorbed_by": Column(
+        pl.String(),
+        "What the first thing behind the consumer that has slack waited for instead; null: the slack is 0 or unknown.",
+    ),
+}
+
 ALIGNMENT: Table = {
     "source": _SOURCE,
     "path": Column(pl.String(), "Path of that file."),

@@ -37,8 +37,8 @@ def summarize(
 
     Args:
         trace: The recordings.
-        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units``, ``exposure``, ``messages``
-            and ``interference``.
+        tables: Tables ``alignment``, ``handoffs``, ``tiles``, ``units``, ``exposure``, ``fixes``, ``messages``,
+            ``waiting`` and ``interference``.
         findings: All findings.
         selection: What the user chose: ``steps``, ``ranks``, ``warmup``.
     """
@@ -65,6 +65,7 @@ def summarize(
         "edges": _edges(handoffs),
         "groups": summarize_groups(handoffs, COUNTED),
         "causes": summarize_causes(handoffs, tiles, tables["units"], tables["exposure"]),
+        "fixes": tables["fixes"].to_dicts(),
         "waiting": tables["waiting"].to_dicts(),
         "interference": summarize_interference(tables["interference"]),
         "messages": summarize_messages(handoffs, tables["messages"]),

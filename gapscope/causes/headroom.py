@@ -45,7 +45,7 @@ def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.Data
         ),
         duration_ns=length,
     )
-    starts, chains = replay_without(graph, walks, _on_all_ranks(graph, removed))
+    starts, chains = replay_without(graph, walks, on_all_ranks(graph, removed))
     after = _next_causes(graph, facts, chains, dominant)
 
     def last(column: str | pl.Expr) -> pl.Expr:
@@ -92,7 +92,7 @@ def _next_causes(graph: Graph, facts: pl.DataFrame, chains: pl.DataFrame, domina
     )
 
 
-def _on_all_ranks(graph: Graph, removed: pl.DataFrame) -> pl.DataFrame:
+def on_all_ranks(graph: Graph, removed: pl.DataFrame) -> pl.DataFrame:
     """Add to the parts that vanish what moved the same bytes on other ranks: a send, a receive, the same collective.
 
     Else the next operation on that stream of theirs would still wait for a transfer that is gone.

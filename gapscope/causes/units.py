@@ -24,6 +24,7 @@ Ints = npt.NDArray[np.int64]
 _UNIT = ["job", "id"]
 _THREAD = ["source", "process", "thread"]
 NO_NODE = -1
+_FOUND = {"last": pl.Int64, "over_ns": pl.Int64, "first": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,12 @@ class Units:
     Attributes:
         table: Table ``units`` of `gapscope.schema`.
         last: Node of the graph that each ended with; -1: nothing is recorded of it.
+        first: What its first rank's thread did last before it began; -1: nothing is recorded of it.
     """
 
     table: pl.DataFrame
     last: Ints
+    first: Ints
 
     def of_steps(self, low: int | None, high: int | None) -> Units:
         """Return those with a step from ``low`` to ``high``, both included; None: open."""
@@ -48,7 +51,8 @@ class Units:
         )
         inside = pl.element().is_between(first, last)
         chosen = self.table.select(pl.col("steps").list.eval(inside).list.any().fill_null(value=False)).to_series()
-        return Units(self.table.filter(chosen), self.last[chosen.to_numpy()])
+        mask = chosen.to_numpy()
+        return Units(self.table.filter(chosen), self.last[mask], self.first[mask])
 
 
 def find_units(graph: Graph, handoffs: pl.DataFrame) -> Units:
@@ -61,14 +65,15 @@ def find_units(graph: Graph, handoffs: pl.DataFrame) -> Units:
     """
     marks = _unit_marks(graph)
     if not marks.height:
-        return Units(pl.DataFrame(schema=dtypes(UNITS)), np.zeros(0, np.int64))
+        return Units(pl.DataFrame(schema=dtypes(UNITS)), np.zeros(0, np.int64), np.zeros(0, np.int64))
     marks = _with_last(graph, marks)
     steps = _steps(marks.filter(pl.col("mark") == "step"), handoffs)
     requests = _requests(marks, steps)
     both = pl.concat([_finish(steps, "step"), _finish(requests, "request")])
     both = _with_steady(both, handoffs).sort("unit", "start_ns", "id", nulls_last=True)
     table = both.select(pl.col(n).cast(t) for n, t in dtypes(UNITS).items())
-    return Units(table, both["last"].fill_null(NO_NODE).to_numpy().astype(np.int64))
+    last, first = (both[c].fill_null(NO_NODE).to_numpy().astype(np.int64) for c in ("last", "first"))
+    return Units(table, last, first)
 
 
 def _unit_marks(graph: Graph) -> pl.DataFrame:
@@ -93,10 +98,13 @@ def _unit_marks(graph: Graph) -> pl.DataFrame:
 
 
 def _with_last(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
-    """Add ``last`` (the node that each mark's work ended with), and let ``end_ns`` be when its GPU work had ended."""
+    """Add ``last`` and ``first``, and let ``end_ns`` be when the GPU work of each mark had ended.
+
+    ``last`` is the node that a mark's work ended with, ``first`` what its thread did last before it opened.
+    """
     timed = _on_threads(graph, marks)
     found = [_last_of_thread(graph, of_thread) for of_thread in timed.partition_by("low", maintain_order=True)]
-    nothing = marks.clear().select("mark_id", last=pl.lit(None, pl.Int64), over_ns=pl.lit(None, pl.Int64))
+    nothing = pl.DataFrame(schema={"mark_id": marks.schema["mark_id"], **_FOUND})
     joined = marks.join(pl.concat([nothing, *found]), on="mark_id", how="left")
     return joined.sort("mark_id").with_columns(end_ns=pl.max_horizontal("end_ns", "over_ns")).with_columns(
         end_ns=pl.when(pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))).then("end_ns")
@@ -104,20 +112,12 @@ def _with_last(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last_of_thread(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``mark_id, last, over_ns`` for the marks of one thread; ``over_ns``: when its last GPU work ended."""
+    """Return ``mark_id, last, over_ns, first`` for the marks of one thread; ``over_ns``: when its GPU work ended."""
     items = graph.items
     first, until = items.n_ops + int(marks["low"][0]), items.n_ops + int(marks["high"][0])
     marks = marks.sort("start_ns", "end_ns")
     begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
-    start_of, end_of = items.start[first:until], items.end[first:until]
-    # What the thread did right before the mark closed: of all starts and ends on it the last one.
-    by_end = np.argsort(end_of, kind="stable")
-    ended = np.searchsorted(end_of[by_end], end, side="right") - 1
-    began = np.searchsorted(start_of, end, side="right") - 1
-    end_node = 2 * (first + by_end[np.maximum(ended, 0)]) + 1
-    is_inside = (ended < 0) | (end_of[by_end[np.maximum(ended, 0)]] < start_of[np.maximum(began, 0)])
-    node = np.where(is_inside, 2 * (first + began), end_node)
-    node = np.where(began < 0, NO_NODE, node)
+    node = _done_before(graph, first, until, end)
     # The last GPU operation that was launched inside the mark, if it ended after that.
     launched, of_mark = _launched(graph, marks)
     latest = np.full(len(begin), np.iinfo(np.int64).min)
@@ -130,7 +130,27 @@ def _last_of_thread(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
         "mark_id",
         last=pl.Series(np.where(is_later, 2 * operation + 1, node)).cast(pl.Int64),
         over_ns=pl.Series(np.where(is_later, latest, end)).cast(pl.Int64),
+        first=pl.Series(_done_before(graph, first, until, begin)).cast(pl.Int64),
     )
+
+
+def _done_before(graph: Graph, first: int, until: int, at_ns: Ints) -> Ints:
+    """Return the node of a thread that came last before each time: of all starts and ends of its items the last one.
+
+    Args:
+        graph: The graph.
+        first: Number of the thread's first host item.
+        until: Number after its last.
+        at_ns: Times; of several equal ones the node is the same.
+    """
+    start_of, end_of = graph.items.start[first:until], graph.items.end[first:until]
+    by_end = np.argsort(end_of, kind="stable")
+    ended = np.searchsorted(end_of[by_end], at_ns, side="right") - 1
+    began = np.searchsorted(start_of, at_ns, side="right") - 1
+    end_node = 2 * (first + by_end[np.maximum(ended, 0)]) + 1
+    is_inside = (ended < 0) | (end_of[by_end[np.maximum(ended, 0)]] < start_of[np.maximum(began, 0)])
+    node = np.where(is_inside, 2 * (first + began), end_node)
+    return np.asarray(np.where(began < 0, NO_NODE, node), np.int64)
 
 
 def _launched(graph: Graph, marks: pl.DataFrame) -> tuple[Ints, Ints]:
@@ -176,9 +196,9 @@ def _steps(marks: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
     ranks = marks.join(_waiting(handoffs), on=["job", "step", "rank"], how="left", nulls_equal=True)
     # A rank that recorded only earlier or only later steps took part in this one unseen.
     seen = marks.group_by("job", "rank").agg(low=pl.col("step").min(), high=pl.col("step").max())
-    seen = seen.group_by("job").agg(first=pl.col("low").max(), final=pl.col("high").min())
+    seen = seen.group_by("job").agg(earliest=pl.col("low").max(), latest=pl.col("high").min())
     ranks = ranks.join(seen, on="job", how="left", nulls_equal=True)
-    is_seen = pl.col("step").is_between(pl.col("first"), pl.col("final")).all()
+    is_seen = pl.col("step").is_between(pl.col("earliest"), pl.col("latest")).all()
     waits = pl.col("waits").fill_null(value=False)
     begins = pl.when(waits.all()).then(pl.col("start_ns").min()).otherwise(pl.col("start_ns").filter(~waits).min())
     return ranks.sort("end_ns", "rank", nulls_last=True).group_by(_UNIT, maintain_order=True).agg(
@@ -187,6 +207,9 @@ def _steps(marks: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
         end_ns=pl.when((pl.col("end_ns").null_count() == 0) & is_seen).then(pl.col("end_ns").last()),
         rank=pl.col("rank").last(),
         last=pl.col("last").last(),
+        first=pl.when(waits.all()).then(pl.col("first").sort_by("start_ns").first()).otherwise(
+            pl.col("first").filter(~waits).sort_by(pl.col("start_ns").filter(~waits)).first()
+        ),
         steps=pl.col("step").unique(),
         requests=pl.col("requests").drop_nulls().str.split(",").explode().unique(),
     )  # fmt: skip
@@ -218,6 +241,7 @@ def _requests(marks: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         end_ns=pl.when(pl.col("end_ns").null_count() == 0).then(pl.col("end_ns").last()),
         rank=pl.col("rank").last(),
         last=pl.col("last").last(),
+        first=pl.col("first").sort_by("start_ns").first(),
     )
     named = steps.select(
         step=pl.col("steps").list.first(), id="requests", step_rank="rank", step_end_ns="end_ns", step_last="last"
@@ -235,10 +259,10 @@ def _requests(marks: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _finish(units: pl.DataFrame, unit: str) -> pl.DataFrame:
-    """Return the columns of table ``units`` but ``steady``, and ``last``."""
+    """Return the columns of table ``units`` but ``steady``, and the two nodes."""
     columns = {n: t for n, t in dtypes(UNITS).items() if n != "steady"}
     units = units.with_columns(unit=pl.lit(unit))
-    return units.select(*(pl.col(n).cast(t) for n, t in columns.items()), pl.col("last").cast(pl.Int64))
+    return units.select(*(pl.col(n).cast(t) for n, t in columns.items()), pl.col("last", "first").cast(pl.Int64))
 
 
 def _with_steady(units: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:

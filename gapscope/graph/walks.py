@@ -76,7 +76,7 @@ def walks_between(graph: Graph, begin: Ints, finish: Ints, consumer: Ints) -> Wa
     solution = graph.context.alignment.solution
     window = np.clip(np.searchsorted(solution.edges, consumer, side="right") - 1, 0, len(solution.edges) - 2)
     used, position = np.unique(window, return_inverse=True)
-    return Walks(begin, finish, consumer, _bounds(graph, used), position.astype(np.int64))
+    return Walks(begin, finish, consumer, clock_bounds(graph, used), position.astype(np.int64))
 
 
 def walk_handoffs(graph: Graph, handoffs: pl.DataFrame, walks: Walks) -> pl.DataFrame:
@@ -133,7 +133,7 @@ def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[I
         capacity *= 4
 
 
-def _bounds(graph: Graph, windows: Ints) -> Ints:
+def clock_bounds(graph: Graph, windows: Ints) -> Ints:
     """Return ``[window, clock, clock]``: the uncertainty of time differences; 2^60 where none is known."""
     n = graph.context.alignment.domains.n
     one, two = np.meshgrid(np.arange(n), np.arange(n), indexing="ij")

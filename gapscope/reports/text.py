@@ -16,6 +16,7 @@ from gapscope.phases import UNPOSTED
 from gapscope.reports.arrivals import render_groups
 from gapscope.reports.beside import render_interference
 from gapscope.reports.exposed import render_exposure
+from gapscope.reports.fixes import render_fixes
 from gapscope.reports.fragments import render_fragments
 from gapscope.reports.held import render_causes, render_worst
 from gapscope.reports.own_cost import render_marks_cost
@@ -59,6 +60,8 @@ def render_text(summary: dict[str, Any], findings: Sequence[Finding], verbose: b
         parts += render_causes(summary["causes"], _MOST_PHASE_TABLES)
         if summary["causes"]["edges"]:
             parts += [Text(""), *render_exposure(summary["causes"])]
+        fixes = render_fixes(summary["fixes"])
+        parts += [Text(""), *fixes] if fixes else []
         if summary["messages"]:
             parts += [Text(""), *render_fragments(summary["messages"])]
         beside = render_interference(summary["interference"], verbose)

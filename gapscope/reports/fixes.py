@@ -1,0 +1,61 @@
+"""What fixes would bring, as text: one cause at a time, up to the end of steps or requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gapscope.reports.tables import plain_table
+from gapscope.wording import duration, percent
+
+_MOST = 8
+_LEAST_SHARE = 0.002
+
+
+def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """Return what steps or requests would have gained with each cause gone, and at its best tenth; the most first.
+
+    Args:
+        fixes: ``fixes`` of ``summary.json``.
+    """
+    gone = [f for f in fixes if f["to"] == "0" and f["sooner_high_p50_ns"] is not None]
+    best = {(f["cause"], f["rank"]): f for f in fixes if f["to"] != "0"}
+    if not gone:
+        return []
+    unit, before = gone[0]["unit"], gone[0]["before_p50_ns"]
+    shown = [f for f in gone if f["sooner_high_p50_ns"] >= before * _LEAST_SHARE][:_MOST]
+    rest = len([f for f in gone if f["cause"] is not None]) - len([f for f in shown if f["cause"] is not None])
+    table = plain_table(f"if it were gone, each {unit}", ">takes less by", f">of {unit} time", ">at its best tenth", "")
+    for fix in shown:
+        name = "all of them at once" if fix["cause"] is None else fix["cause"]
+        name += "" if fix["rank"] is None else f" @ rank {fix['rank']}"
+        tenth = best.get((fix["cause"], fix["rank"]))
+        words = "hangs on how long launches take" if fix["is_sensitive"] else ""
+        table.add_row(
+            name,
+            between(fix["sooner_low_p50_ns"], fix["sooner_high_p50_ns"]),
+            percent(max(fix["sooner_high_p50_ns"], 0) / before) if before else "-",
+            "-" if tenth is None else between(tenth["sooner_low_p50_ns"], tenth["sooner_high_p50_ns"]),
+            Text(words, style="dim"),
+        )
+    note = (
+        f"Medians over {gone[0]['units']:,} {unit}s of {duration(before)}, the whole graph replayed: waits move, all "
+        "else takes as long as it took, in the same order and with the same contention. Bounds, no forecast, and no "
+        "sum: one takes the place of another."
+    )
+    if rest:
+        note += f" {rest} more reach no end of a {unit}, or hardly."
+    return [*([table] if shown else []), Text(note, style="dim")]
+
+
+def between(low_ns: int, high_ns: int) -> str:
+    """Return two bounds, as one number where they read the same.
+
+    >>> between(2_100_000, 2_100_400), between(0, 12_000)
+    ('2.10 ms', '0 ns … 12.0 µs')
+    """
+    low, high = duration(low_ns), duration(high_ns)
+    return high if low == high else f"{low} … {high}"

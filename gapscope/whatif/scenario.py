@@ -1,0 +1,136 @@
+"""What is gone in a replay: the time of one cause, edge, rank, phase or handoff, all of it or a part."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import polars as pl
+
+from gapscope.causes.headroom import on_all_ranks
+from gapscope.causes.names import CAUSES
+from gapscope.errors import UsageError
+from gapscope.phases import PHASES
+from gapscope.whatif.model import EDGE, Model
+
+P10 = "p10"
+_CLASS = [*EDGE, "cause", "rank"]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Which tiles of all gaps shrink, and to what.
+
+    Attributes:
+        cause: Only tiles of this cause; None: of all.
+        src_rank: Only of handoffs from this rank.
+        dst_rank: Only of handoffs to this rank.
+        rank: Only tiles that lie on this rank.
+        phase: Only tiles in this phase.
+        handoff_id: Only of this handoff.
+        to: What is left of each: ``0``, a share such as ``50%``, or ``p10``: what the best tenth of the handoffs of
+            the same edge spends on the same cause on the same rank (a handoff without the cause spends nothing).
+    """
+
+    cause: str | None = None
+    src_rank: int | None = None
+    dst_rank: int | None = None
+    rank: int | None = None
+    phase: str | None = None
+    handoff_id: str | None = None
+    to: str = "0"
+
+    def __post_init__(self) -> None:
+        if self.cause is not None and self.cause not in CAUSES:
+            raise UsageError(f"There is no cause {self.cause!r}: {', '.join(CAUSES)}.")
+        if self.phase is not None and self.phase not in PHASES:
+            raise UsageError(f"There is no phase {self.phase!r}: {', '.join(PHASES)}.")
+        self.share()
+
+    def share(self) -> float | None:
+        """Return which share of each tile is left; None: it goes by the best tenth."""
+        if self.to == P10:
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", self.to)
+        value = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+        if found is None or not 0 <= value <= 1 or (value > 0 and not found[2]):
+            raise UsageError(f"{self.to!r}: give 0, a share such as 50%, or {P10}.")
+        return value
+
+    def words(self) -> str:
+        """Return it in words, such as ``late_submission @ rank 0 := p10``."""
+        parts = [self.cause or "all causes"]
+        if self.rank is not None:
+            parts.append(f"@ rank {self.rank}")
+        if self.src_rank is not None or self.dst_rank is not None:
+            parts.append(f"of {'*' if self.src_rank is None else self.src_rank} → "
+                         f"{'*' if self.dst_rank is None else self.dst_rank}")  # fmt: skip
+        if self.phase is not None:
+            parts.append(f"in the {self.phase.replace('_', ' ')}")
+        if self.handoff_id is not None:
+            parts.append(f"of handoff {self.handoff_id}")
+        return f"{' '.join(parts)} := {self.to}"
+
+
+def chosen(model: Model, scenario: Scenario) -> pl.DataFrame:
+    """Return the tiles that shrink: rows of `Model.parts` with ``gone_ns``.
+
+    Raises:
+        UsageError: None fits; the message lists what there is.
+    """
+    parts = model.parts.with_columns(length_ns=pl.col("end_ns") - pl.col("start_ns"))
+    share = scenario.share()
+    if share is not None:
+        parts = parts.with_columns(gone_ns=(pl.col("length_ns") * (1 - share)).round().cast(pl.Int64))
+    else:
+        parts = _to_best_tenth(model, parts)
+    wanted = {
+        name: getattr(scenario, name) for name in ("cause", "src_rank", "dst_rank", "rank", "phase", "handoff_id")
+    }
+    found = parts.filter(pl.col(name) == value for name, value in wanted.items() if value is not None)
+    if not found.height:
+        there = ", ".join(sorted(parts["cause"].unique())) or "none at all"
+        raise UsageError(f"No tile fits ({scenario.words()}). Causes that there are: {there}.")
+    return found
+
+
+def _to_best_tenth(model: Model, parts: pl.DataFrame) -> pl.DataFrame:
+    """Return tiles with ``gone_ns`` so that each handoff keeps what the best tenth spends on that cause."""
+    of_edge = model.explained.handoffs.join(
+        parts.filter("counted").select("handoff_id").unique(), on="handoff_id", how="semi"
+    )
+    numbers = of_edge.group_by(EDGE).agg(handoffs=pl.len())
+    totals = parts.group_by("handoff_id", *_CLASS, "counted").agg(total_ns=pl.col("length_ns").sum())
+    with_it = totals.filter("counted").group_by(_CLASS).agg("total_ns").join(numbers, on=EDGE, nulls_equal=True)
+    # Handoffs without the cause spend nothing on it: they are the best.
+    nth = (pl.col("handoffs") * 0.1).ceil().cast(pl.Int64) - 1 - (pl.col("handoffs") - pl.col("total_ns").list.len())
+    best = with_it.with_columns(
+        best_ns=pl.when(nth < 0).then(0).otherwise(
+            pl.col("total_ns").list.sort().list.get(pl.max_horizontal(nth, 0), null_on_oob=True)
+        )
+    ).select(*_CLASS, "best_ns")  # fmt: skip
+    joined = parts.join(totals.select("handoff_id", *_CLASS, "total_ns"), on=["handoff_id", *_CLASS], nulls_equal=True,
+                        how="left", maintain_order="left")  # fmt: skip
+    joined = joined.join(best, on=_CLASS, how="left", nulls_equal=True, maintain_order="left")
+    over = pl.max_horizontal(pl.col("total_ns") - pl.col("best_ns").fill_null(pl.col("total_ns")), 0)
+    gone = (pl.col("length_ns") * over / pl.col("total_ns")).round().cast(pl.Int64)
+    return joined.with_columns(gone_ns=gone).drop("total_ns", "best_ns")
+
+
+def gone_before(model: Model, tiles: pl.DataFrame) -> pl.DataFrame:
+    """Return ``node, duration_ns``: how much of the time before each node is gone.
+
+    Tiles of several handoffs may be the same time of one thread: it counts once.
+
+    Args:
+        model: The model.
+        tiles: Result of `chosen`; those without a node cannot be replayed and change nothing.
+    """
+    known = tiles.filter(pl.col("node").is_not_null() & (pl.col("gone_ns") > 0)).sort("node", "start_ns", "end_ns")
+    reach = pl.col("end_ns").cum_max().shift(1).over("node")
+    new = pl.col("end_ns") - pl.max_horizontal("start_ns", reach.fill_null(pl.col("start_ns")))
+    share = pl.col("gone_ns") / pl.col("length_ns")
+    less = (pl.max_horizontal(new, 0) * share).round().cast(pl.Int64)
+    removed = known.select("node", duration_ns=less).group_by("node").agg(pl.col("duration_ns").sum())
+    removed = removed.select(walk=pl.lit(0, pl.Int64), node=pl.col("node").cast(pl.Int64), duration_ns="duration_ns")
+    return on_all_ranks(model.graph, removed.filter(pl.col("duration_ns") > 0)).select("node", "duration_ns")

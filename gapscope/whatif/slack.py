@@ -1,0 +1,41 @@
+"""How much later each handoff's consumer could have started with no step or request ending later, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from gapscope.causes.facts import item_facts
+from gapscope.causes.units import NO_NODE
+from gapscope.graph import find_walks
+from gapscope.graph.forward import NEVER, absorbers, latest
+from gapscope.schema import SLACK, dtypes
+from gapscope.whatif.model import Model
+
+
+def unit_slack(model: Model) -> pl.DataFrame:
+    """Return the slack of each explained handoff against the ends of all steps and requests.
+
+    Returns:
+        Table ``slack`` of `gapscope.schema`.
+
+    Raises:
+        ReplayError: See `Model.forward`.
+    """
+    walked = model.explained.handoffs.filter((pl.col("gap_ns") >= 0).fill_null(value=False) & (pl.col("order") == "ok"))
+    if not walked.height:
+        return pl.DataFrame(schema=dtypes(SLACK))
+    forward = model.forward
+    ends = model.units.last[model.units.last != NO_NODE]
+    allowed, next_way = latest(forward, np.unique(ends))
+    begin = find_walks(model.graph, walked).begin
+    known = begin != NO_NODE
+    slack = np.where(known, allowed[np.maximum(begin, 0)] - forward.time[np.maximum(begin, 0)], NEVER)
+    held = absorbers(forward, next_way, np.where(known & (slack > 0) & (slack < NEVER // 2), begin, NO_NODE))
+    item = pl.Series(held).replace(NO_NODE, None) // 2
+    facts = item_facts(model.graph, item).select("item", absorbed_rank="item_rank", absorbed_by="label")
+    table = walked.select(
+        "handoff_id", unit_slack_ns=pl.Series(np.where(slack < NEVER // 2, slack, -1)).replace(-1, None), item=item
+    )
+    joined = table.join(facts, on="item", how="left", maintain_order="left")
+    return joined.select(pl.col(n).cast(t) for n, t in dtypes(SLACK).items())
