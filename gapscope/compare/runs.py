@@ -1,0 +1,117 @@
+"""Runs and arms: what is compared with what. A run is one start of the job; restarts are what a claim rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+import polars as pl
+
+from gapscope.analysis import Analysis, analyze
+from gapscope.clocks import AlignOptions
+from gapscope.errors import UsageError
+from gapscope.findings import Finding
+from gapscope.load import LoadOptions
+from gapscope.readers.base import Progress, no_progress
+from gapscope.schema import HANDOFFS, TILES, UNITS, Table, dtypes
+
+WRITTEN: dict[str, Table] = {"handoffs": HANDOFFS, "tiles": TILES, "units": UNITS}
+"""Tables that a comparison reads of results that were written."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One start of the job, analyzed.
+
+    Attributes:
+        name: How it is called in reports: its path.
+        handoffs: Table ``handoffs``.
+        tiles: Table ``tiles``.
+        units: Table ``units``.
+        tools: Programs that recorded it; runs of different tools are no like with like.
+        latencies: Records of a load generator, see `gapscope.loadgen`; None: there are none.
+    """
+
+    name: str
+    handoffs: pl.DataFrame
+    tiles: pl.DataFrame
+    units: pl.DataFrame
+    tools: tuple[str, ...] = ()
+    latencies: pl.DataFrame | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs of one variant.
+
+    Attributes:
+        name: How it is called in reports.
+        runs: Its runs, in order; the first of one arm is paired with the first of the other, and so on.
+    """
+
+    name: str
+    runs: Sequence[Run]
+
+
+def run_of(analysis: Analysis, name: str) -> Run:
+    """Return an analysis as a run."""
+    tools = tuple(sorted(set(analysis.trace.sources["tool"].drop_nulls())))
+    return Run(name, analysis.handoffs, analysis.tiles, analysis.units, tools)
+
+
+def read_run(
+    path: str | PathLike[str],
+    *,
+    options: LoadOptions | None = None,
+    clocks: AlignOptions | None = None,
+    unmarked: bool = False,
+    comm_kernels: Sequence[str] = (),
+    progress: Progress = no_progress,
+) -> tuple[Run, list[Finding]]:
+    """Return one run and what was found in it.
+
+    Args:
+        path: A folder that ``gapscope analyze --out`` wrote, or recordings as `gapscope.analyze` takes them: a file, a
+            folder, a pattern, or several of one run with commas between.
+        options: See `gapscope.analyze`, as the next ones.
+        clocks: See there.
+        unmarked: See there.
+        comm_kernels: See there.
+        progress: See there.
+
+    Raises:
+        UsageError: It does not exist, or was written by another version.
+        InputError: Nothing in it could be read.
+        IdentityError: It holds several runs.
+    """
+    folder = Path(path)
+    if (folder / "handoffs.parquet").is_file():
+        return _written(folder), []
+    parts = [part for part in str(path).split(",") if part]
+    analysis = analyze(
+        parts, options=options, clocks=clocks, unmarked=unmarked, comm_kernels=comm_kernels, progress=progress
+    )
+    return run_of(analysis, str(path)), analysis.findings
+
+
+def _written(folder: Path) -> Run:
+    """Return the results in a folder."""
+    tables = {}
+    for name, table in WRITTEN.items():
+        file = folder / f"{name}.parquet"
+        try:
+            frame = pl.read_parquet(file)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise UsageError(
+                f"{file}: cannot be read ({str(error).splitlines()[0]}). Write it anew with gapscope analyze --out."
+            ) from error
+        missing = [column for column in table if column not in frame.columns]
+        if missing:
+            raise UsageError(
+                f"{file}: has no {', '.join(missing[:3])}; another version of gapscope wrote it. "
+                "Write it anew with gapscope analyze --out."
+            )
+        tables[name] = frame.select(pl.col(n).cast(t) for n, t in dtypes(table).items())
+    return Run(str(folder), tables["handoffs"], tables["tiles"], tables["units"])
