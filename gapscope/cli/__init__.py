@@ -11,9 +11,12 @@ from rich.console import Console
 from gapscope import __version__
 from gapscope.cli.align import align_command
 from gapscope.cli.analyze import analyze_command
+from gapscope.cli.compare import ArmsCommand, compare_command
 from gapscope.cli.explain import explain_command
+from gapscope.cli.export import export_command
 from gapscope.cli.preflight import preflight_command
 from gapscope.cli.record import record_command
+from gapscope.cli.whatif import whatif_command
 from gapscope.errors import GapscopeError, InputError
 
 EXIT_USAGE = 2
@@ -28,7 +31,10 @@ app = typer.Typer(
 )
 app.command("analyze")(analyze_command)
 app.command("explain")(explain_command)
+app.command("whatif")(whatif_command)
+app.command("compare", cls=ArmsCommand)(compare_command)
 app.command("align")(align_command)
+app.command("export")(export_command)
 _JOB = {"allow_interspersed_args": False}  # what follows the first word of a command is that command's own
 app.command("preflight", context_settings=_JOB)(preflight_command)
 app.command("record", context_settings=_JOB)(record_command)

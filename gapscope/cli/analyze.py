@@ -16,6 +16,7 @@ from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_opt
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
+from gapscope.cli.selection import ranks_of, steps_of
 from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
@@ -55,7 +56,9 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="Write the report as one page (HTML) that opens without a network."),
+        typer.Option(
+            "--report", metavar="FILE", help="Write the report as one page (HTML) that opens without a network."
+        ),
     ] = None,
     fmt: Annotated[
         Format,
@@ -101,8 +104,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         analysis = analyze(
             paths,
             options=options,
-            steps=_steps(steps),
-            ranks=_ranks(ranks),
+            steps=steps_of(steps),
+            ranks=ranks_of(ranks),
             warmup=warmup,
             clocks=clocks,
             unmarked=unmarked,
@@ -125,26 +128,3 @@ def _print(analysis: Analysis, fmt: Format, verbose: bool) -> None:
         typer.echo(analysis.handoffs.with_columns(pl.selectors.categorical().cast(pl.String)).write_csv(), nl=False)
     else:
         print_report(render_text(analysis.summary, analysis.findings, verbose))
-
-
-def _steps(text: str | None) -> tuple[int | None, int | None] | None:
-    if text is None:
-        return None
-    low, colon, high = text.partition(":")
-    try:
-        first = int(low) if low else None
-        last = (int(high) if high else None) if colon else first
-    except ValueError:
-        raise UsageError(f"--steps {text}: give a step or a range such as 10:20.") from None
-    if first is None and last is None:
-        raise UsageError(f"--steps {text}: give a step or a range such as 10:20.")
-    return first, last
-
-
-def _ranks(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--ranks {text}: give rank numbers such as 0,1.") from None

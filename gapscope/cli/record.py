@@ -11,10 +11,10 @@ import typer
 from gapscope_instrumentation.contract import ADAPTERS
 
 from gapscope.analysis import analyze
-from gapscope.cli.analyze import _steps
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Nsys
+from gapscope.cli.selection import steps_of
 from gapscope.errors import GapscopeError, InputError, UsageError
 from gapscope.load import LoadOptions
 from gapscope.preflight.capture_commands import shown
@@ -70,7 +70,7 @@ def record_command(  # noqa: PLR0917 - typer hands options over by position
     """
     if not job:
         raise UsageError("No job was named. Give its command after --, such as: gapscope record -- python train.py")
-    window = _steps(steps)
+    window = steps_of(steps)
     if window and None not in window and window[0] > window[1]:  # type: ignore[operator]
         raise UsageError(f"--steps {steps}: the first is behind the last.")
     names = [name.strip() for name in (attach or "").split(",") if name.strip()]
