@@ -6,6 +6,7 @@ skipped, and the end of the run says so. ``.ci/run`` installs one.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -33,6 +34,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    gc.disable()  # until all is imported: what collecting makes stays anyway
     for name in SETTINGS_OF_THE_USER:
         os.environ.pop(name, None)
     config.stash[CACHE] = tempfile.mkdtemp(prefix="gapscope-tests-")
@@ -44,6 +46,11 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     if CACHE in config.stash:
         shutil.rmtree(config.stash[CACHE], ignore_errors=True)
+
+
+def pytest_collection_finish():
+    gc.freeze()  # tests are not charged for looking through all modules again and again
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -316,11 +316,21 @@ def _name(row: dict[str, object]) -> str:
 
 
 def _known(one: pl.Series, two: pl.Series) -> tuple[Bools, Ints, Ints]:
-    known = (one.is_not_null() & two.is_not_null()).to_numpy()
-    return known, one.fill_null(0).to_numpy().astype(np.int64), two.fill_null(0).to_numpy().astype(np.int64)
+    known_one, first = _values(one)
+    known_two, second = _values(two)
+    return known_one & known_two, first, second
+
+
+def _values(series: pl.Series) -> tuple[Bools, Ints]:
+    """Return where a series has values, and these; 0 where it has none."""
+    if not series.null_count():
+        return np.ones(series.len(), np.bool_), series.to_numpy().astype(np.int64)
+    return series.is_not_null().to_numpy(), series.fill_null(0).to_numpy().astype(np.int64)
 
 
 def _series(value: npt.NDArray[np.int64], known: Bools) -> pl.Series:
+    if known.all():
+        return pl.Series("value", value, pl.Int64)
     frame = pl.DataFrame({"value": value, "known": known}, schema={"value": pl.Int64, "known": pl.Boolean})
     return frame.select(pl.when("known").then("value").alias("value"))["value"]
 

@@ -137,6 +137,13 @@ class Domains:
         first = hosts.sort(~pl.col("claims"), ~pl.col("primary"), "first_rank", "source", "process", nulls_last=True)
         return int(first["domain"][0])
 
+    @cached_property
+    def _of_devices(self) -> pl.DataFrame:
+        """Return the first clock of each device: ``source, owner, device, domain``."""
+        later = [step.after for step in self.steps]
+        gpus = self.table.filter(pl.col("device").is_not_null() & ~pl.col("domain").is_in(later))
+        return gpus.select("source", "owner", "device", "domain")
+
     def with_domain(self, frame: pl.DataFrame, device: str | None, prefix: str, name: str) -> pl.DataFrame:
         """Add a column with the number of the clock that a row's times are of.
 
@@ -147,21 +154,23 @@ class Domains:
             name: Name of the new column; null where no clock is known.
         """
         source, process = f"{prefix}source", f"{prefix}process"
-        hosts = self.of_processes.rename({"source": source, "process": process, "domain": "_host"})
-        frame = frame.join(hosts, on=[source, process], how="left", maintain_order="left")
+        hosts = self.of_processes.lazy().select(
+            pl.col("source").alias(source), pl.col("process").alias(process), pl.col("domain").alias("_host")
+        )
+        found = frame.lazy().join(hosts, on=[source, process], how="left", maintain_order="left")
         if device is None:
-            return frame.rename({"_host": name})
-        later = [step.after for step in self.steps]
-        gpus = self.table.filter(pl.col("device").is_not_null() & ~pl.col("domain").is_in(later)).select(
+            return found.rename({"_host": name}).collect()
+        gpus = self._of_devices.lazy().select(
             pl.col("source").alias(source),
             pl.col("owner").alias(process),
             pl.col("device").alias(device),
-            _gpu="domain",
+            pl.col("domain").alias("_gpu"),
         )
         return (
-            frame.join(gpus, on=[source, process, device], how="left", maintain_order="left")
+            found.join(gpus, on=[source, process, device], how="left", maintain_order="left")
             .with_columns(pl.when(pl.col(device).is_null()).then("_host").otherwise("_gpu").alias(name))
             .drop("_host", "_gpu")
+            .collect()
         )
 
 

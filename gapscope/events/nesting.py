@@ -18,12 +18,13 @@ def disjoint_levels(ranges: pl.DataFrame, lane: list[str]) -> list[pl.DataFrame]
         to the range that started last.
     """
     rest = ranges.sort(*lane, "start_ns", "end_ns", descending=[False] * len(lane) + [False, True])
-    levels = []
+    levels: list[pl.DataFrame] = []
     while rest.height:
         reach = pl.col("end_ns").cum_max().shift(1).over(lane)
-        outer = (pl.col("start_ns") > reach).fill_null(value=True)
-        marked = rest.with_columns(_outer=outer)
-        level, rest = marked.filter("_outer").drop("_outer"), marked.filter(~pl.col("_outer")).drop("_outer")
+        outer = rest.select((pl.col("start_ns") > reach).fill_null(value=True)).to_series()
+        if outer.all():  # marks of one kind seldom nest
+            return [*levels, rest.with_columns(until_ns="end_ns")]
+        level, rest = rest.filter(outer), rest.filter(~outer)
         levels.append(level.with_columns(until_ns=_until(level, rest, lane)))
     return levels
 

@@ -6,76 +6,33 @@
 from __future__ import annotations
 
 import re
-import shlex
-import shutil
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 import typer
 
 from gapscope.analysis import OUTPUTS
-from gapscope.cli import app, main
+from gapscope.cli import app
+from tests.docs import blocks
+from tests.docs.blocks import REPOSITORY, SHOWN_OUTPUT, put_stand_ins, without_trailing_spaces
 
-REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
-DATA = REPOSITORY / "tests" / "data"
 CI = REPOSITORY / ".ci" / "run"
-
-BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-SHOWN_OUTPUT = re.compile(r"<!-- output of: (?P<command>.+?) -->\n```\w*\n(?P<output>.*?)```", re.DOTALL)
-
-# Files that stand in for those of the README's reader. Readers go by content, so the names do not matter.
-STAND_INS = {
-    "rank0.json.gz": DATA / "two-gpus" / "nccl_none_torch_rank0.json.gz",
-    "rank1.json.gz": DATA / "two-gpus" / "nccl_none_torch_rank1.json.gz",
-}
 
 
 def commands():
-    """Return the lines of all sh and bash blocks."""
-    blocks = [match for match in BLOCK.finditer(README.read_text()) if match["language"] in ("sh", "bash")]
-    return [line.strip() for block in blocks for line in block["body"].splitlines() if line.strip()]
+    return blocks.commands(README.read_text())
 
 
 def python_blocks():
-    return [
-        textwrap.dedent(match["body"]) for match in BLOCK.finditer(README.read_text()) if match["language"] == "python"
-    ]
+    return blocks.python_blocks(README.read_text())
 
 
 @pytest.fixture
 def run_folder(tmp_path, monkeypatch):
     """A current folder with the recordings that the README speaks of, as files and as a folder."""
-    for name, recording in STAND_INS.items():
-        shutil.copy(recording, tmp_path / name)
-    for name in re.findall(r'analyze\("([\w-]+)/"\)', README.read_text()):
-        (tmp_path / name).mkdir()
-        for file_name, recording in STAND_INS.items():
-            shutil.copy(recording, tmp_path / name / file_name)
+    put_stand_ins(tmp_path, README.read_text())
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def gapscope_command(monkeypatch, capsys):
-    """Run a ``gapscope`` command line in this process; return what it printed."""
-
-    def run(command):
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
-        with pytest.raises(SystemExit) as exit_info:
-            main()
-        out, err = capsys.readouterr()
-        assert exit_info.value.code == 0, err
-        assert err == ""
-        return out
-
-    return run
-
-
-def without_trailing_spaces(text):
-    return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
 # Commands -------------------------------------------------------------------------------------------------------

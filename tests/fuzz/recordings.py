@@ -124,7 +124,8 @@ def analyzed(source: SourceTables, others: tuple[SourceTables, ...] = ()) -> Ana
     kept = AsRecorded(*(getattr(alignment, field.name) for field in fields(alignment)))
     built = build_handoffs(trace, ends, kept)
     if built.table.height and trace.scan("calls").select(pl.len()).collect().item() % SHARE == 0:
-        analyze(trace)
+        summary = analyze(trace).summary
+        assert summary["handoffs"]["total"] == built.table.height
     return Analysis(
         trace,
         built.table,
@@ -285,7 +286,6 @@ def check_handoffs(undamaged: Whole, source: SourceTables, touched: Collection[s
         touched: Handoffs whose own records say something else, and which may do so, too.
     """
     analysis = analyzed(source, undamaged.others)
-    assert analysis.summary["handoffs"]["total"] == analysis.handoffs.height
     found = handoffs_of(analysis)
     invented = found.keys() - undamaged.handoffs.keys() - set(touched)
     assert not invented, f"handoffs that the whole recording lacks: {invented}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.fuzz.recordings import (
     difference,
     read,
     read_or_refuse,
+    rows_of,
     told,
     whole_of,
 )
@@ -96,6 +98,9 @@ def damaged(tmp_path, name, statement):
 
 
 def lost_times(undamaged, source):
+    info = replace(source.info, path=undamaged.source.info.path)
+    if (rows_of(source), info) == (undamaged.rows, undamaged.source.info):
+        return set()  # handoffs are made of nothing else
     lost = check_handoffs(undamaged, source)
     times = set().union(*lost.values())
     assert not lost or len(lost) == len(undamaged.handoffs)
@@ -146,7 +151,7 @@ def test_an_export_with_a_renamed_column(tmp_path, name, table):
     undamaged = alone(name)
     columns = tables_of(name)[table]
     used = NAMED.get(table, set()) | DECIDING.get(table, set())
-    for column in [c for c in columns if c in used] + [c for c in columns if c not in used][:6]:
+    for column in [c for c in columns if c in used] + [c for c in columns if c not in used][:3]:
         source = damaged(tmp_path, name, f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "other"')
         assert not isinstance(source, InputError), column
         messages = {f.message for f in source.findings} - {f.message for f in undamaged.source.findings}

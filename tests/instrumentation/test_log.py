@@ -223,18 +223,18 @@ def _grow(folder, handoffs, answer):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-def test_two_million_handoffs_take_no_memory(tmp_path):
+def test_half_a_million_handoffs_take_no_memory(tmp_path):
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
-    process = context.Process(target=_grow, args=(tmp_path, 2_000_000, answer))
+    process = context.Process(target=_grow, args=(tmp_path, 500_000, answer))
     process.start()
     grown = answer.get(timeout=300)
     process.join()
     (path,) = tmp_path.glob("*.gslog")
     written = path.stat().st_size
     path.unlink()
-    assert written >= 2_000_000 * contract.LOG_SLOT_BYTES
-    assert grown < 1_000_000
+    assert written >= 500_000 * contract.LOG_SLOT_BYTES
+    assert grown < 1_000_000  # a reference kept of each would be four times that
 
 
 def test_brackets_that_are_never_closed_leave_nothing_behind(tmp_path):

@@ -2,14 +2,16 @@
 
     python -m gapscope_instrumentation --attach c10d c10d_job.py --out DIR [--pipeline]
 
-Runs two ranks as processes of their own. ``--pipeline`` runs a step of a pipeline instead.
+Runs two ranks as processes of their own, forked from one that the adapter is attached to already (the ranks of
+``pipeline_job.py`` attach it themselves). ``--pipeline`` runs a step of a pipeline instead.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,34 +22,35 @@ PIPELINE_MICROBATCHES, PIPELINE_ROWS, PIPELINE_WIDTHS = 2, 2, (8, 3)
 
 
 def main() -> None:
-    """Run the job: without ``--rank`` start both ranks, with it be that rank."""
+    """Run both ranks, and fail if one of them does."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for what is written")
     parser.add_argument("--pipeline", action="store_true", help="run a step of a pipeline instead")
-    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.rank is not None:
-        run_rank(options)
-        return
     options.out.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, *sys.argv[1:], "--rank"]
-    jobs = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(RANKS)]
-    codes = [job.wait() for job in jobs]
-    if any(codes):
-        sys.exit(f"c10d_job: the ranks ended with {codes}")
+    os.environ.update(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+    # What the ranks need is imported once: that takes longer than all that they do.
+    importlib.import_module("torch.distributed.pipelining" if options.pipeline else "torch.distributed")
+    fork = multiprocessing.get_context("fork")
+    jobs = [fork.Process(target=run_rank, args=(options, rank)) for rank in range(RANKS)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    if any(job.exitcode for job in jobs):
+        sys.exit(f"c10d_job: the ranks ended with {[job.exitcode for job in jobs]}")
 
 
-def run_rank(options: argparse.Namespace) -> None:
+def run_rank(options: argparse.Namespace, rank: int) -> None:
     """Be one rank."""
     import torch.distributed as dist
 
     store = dist.FileStore(str(options.out / "rendezvous"), RANKS)
-    dist.init_process_group("gloo", rank=options.rank, world_size=RANKS, store=store)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS, store=store)
     if options.pipeline:
-        run_pipeline(options.rank)
+        run_pipeline(rank)
     else:
-        transfer(options.rank)
+        transfer(rank)
         collect()
     dist.destroy_process_group()
 

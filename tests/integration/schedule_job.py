@@ -1,15 +1,17 @@
-"""A pipeline of torch.distributed.pipelining on the CPU, without any mark but its steps.
+"""Pipelines of torch.distributed.pipelining on the CPU, without any mark but their steps.
 
-    python schedule_job.py --out DIR --schedule 1f1b|interleaved --ranks 2
+    python schedule_job.py --out DIR 1f1b-2 interleaved-4
 
-Runs its ranks as processes of their own, over gloo, and records each with torch.profiler into ``rank<r>.json``.
+Each is a schedule and how many ranks run it, one after the other. The ranks are processes of their own, over gloo, each
+recorded with torch.profiler into ``<schedule>-<ranks>/rank<r>.json``. They are forked once torch is imported, which
+takes longer than all their steps.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,42 +21,38 @@ WIDTH = 16
 
 
 def main() -> None:
-    """Run the job: without ``--rank`` start all ranks, with it be that rank."""
+    """Run all ranks of each pipeline, and fail if one of them does."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for what is written")
-    parser.add_argument("--schedule", choices=["1f1b", "interleaved"], required=True)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("pipelines", nargs="+", help="1f1b-RANKS or interleaved-RANKS")
     options = parser.parse_args()
-    if options.rank is None:
-        start_ranks(options.out, options.ranks)
-    else:
-        run_rank(options)
+    os.environ.update(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+    import torch.distributed.pipelining  # noqa: F401 - so that the ranks have it
+
+    fork = multiprocessing.get_context("fork")
+    for name in options.pipelines:
+        schedule, ranks = name.split("-")
+        folder = options.out / name
+        folder.mkdir(parents=True)
+        jobs = [fork.Process(target=run_rank, args=(folder, schedule, rank, int(ranks))) for rank in range(int(ranks))]
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
+        if any(job.exitcode for job in jobs):
+            sys.exit(f"schedule_job: the ranks of {name} ended with {[job.exitcode for job in jobs]}")
 
 
-def start_ranks(out: Path, ranks: int) -> None:
-    """Run all ranks with the same options, and fail if one of them does."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "rendezvous").unlink(missing_ok=True)
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, *sys.argv[1:], "--rank"]
-    jobs = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(ranks)]
-    codes = [job.wait() for job in jobs]
-    if any(codes):
-        sys.exit(f"schedule_job: the ranks ended with {codes}")
-
-
-def run_rank(options: argparse.Namespace) -> None:
+def run_rank(out: Path, name: str, rank: int, ranks: int) -> None:
     """Be one rank: run the schedule, record it, write the recording."""
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleInterleaved1F1B
 
-    rank, ranks = options.rank, options.ranks
-    store = dist.FileStore(str(options.out / "rendezvous"), ranks)
+    store = dist.FileStore(str(out / "rendezvous"), ranks)
     dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
-    of_rank = [rank, rank + ranks] if options.schedule == "interleaved" else [rank]
+    of_rank = [rank, rank + ranks] if name == "interleaved" else [rank]
     stages = len(of_rank) * ranks
 
     def stage(index: int) -> PipelineStage:
@@ -62,7 +60,7 @@ def run_rank(options: argparse.Namespace) -> None:
         return PipelineStage(module, index, stages, torch.device("cpu"))
 
     loss = torch.nn.MSELoss()
-    if options.schedule == "interleaved":
+    if name == "interleaved":
         schedule = ScheduleInterleaved1F1B([stage(i) for i in of_rank], MICROBATCHES, loss_fn=loss)
     else:
         schedule = Schedule1F1B(stage(rank), MICROBATCHES, loss_fn=loss)
@@ -73,7 +71,7 @@ def run_rank(options: argparse.Namespace) -> None:
         for step in range(STEPS):
             with torch.profiler.record_function(f"gapscope::step step={step}"):
                 schedule.step(*given, **target)
-    profiler.export_chrome_trace(str(options.out / f"rank{rank}.json"))
+    profiler.export_chrome_trace(str(out / f"rank{rank}.json"))
     dist.destroy_process_group()
 
 

@@ -8,16 +8,17 @@ they lie beside the repository and are compared with where they are.
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import gapscope
+from tests.integration.analyzed import analyzed
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "examples"
-LAB = ROOT.parent / "shared" / "traces" / "lab"
 SLEEP_NS = 2_000_000
 RUNS = [
     "mailbox_none_torch",
@@ -33,11 +34,19 @@ RUNS = [
 ]
 
 
+@cache
 def recorded(run):
     """Return the analysis of a run, log and trace together."""
     files = sorted(DATA.glob(f"{run}*"))
     assert len(files) in (3, 4)
     return gapscope.analyze(files)
+
+
+def of_runs(runs):
+    """Run a test once per run, in the process that analyzes the lab's recording of the same name."""
+    return pytest.mark.parametrize(
+        "run", [pytest.param(n, marks=pytest.mark.xdist_group(f"one_gpu_{n}")) for n in runs]
+    )
 
 
 def shares(analysis):
@@ -55,7 +64,7 @@ def counted_gaps(analysis):
     return handoffs.filter("steady", pl.col("status") == "complete", pl.col("order") == "ok")["gap_ns"]
 
 
-@pytest.mark.parametrize("run", RUNS)
+@of_runs(RUNS)
 def test_every_handoff_of_a_recording_is_complete_and_named(run):
     handoffs = recorded(run).handoffs
     assert handoffs.height == 20
@@ -70,8 +79,7 @@ def test_every_handoff_of_a_recording_is_complete_and_named(run):
     assert set(handoffs["origin"]) == {"marks"}
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.skipif(not LAB.exists(), reason="the lab recordings are not beside the repository")
+@of_runs(RUNS)
 def test_the_analysis_agrees_with_the_lab_recording_of_the_same_cause(run):
     """The causes that lead are the same, with shares that differ by less than a sixth, and the median gap by less
     than half.
@@ -79,7 +87,7 @@ def test_the_analysis_agrees_with_the_lab_recording_of_the_same_cause(run):
     Two runs of one pipeline differ: hosts are not equally quick, and where two causes hold nearly equal shares
     (within a quarter of the gap), either may lead.
     """
-    ours, theirs = recorded(run), gapscope.analyze(sorted(LAB.glob(f"{run}*")))
+    ours, theirs = recorded(run), analyzed(f"one_gpu_{run}")
     one, two = shares(ours), shares(theirs)
     leading = {c for c, share in two.items() if share > max(two.values()) - 1 / 4}
     assert next(iter(one)) in leading

@@ -1,19 +1,13 @@
 """What holds the handoffs of the lab, on every recording: each was made with one known cause."""
 
-from functools import cache
-
 import polars as pl
-import pytest
 
 import gapscope
-from gapscope.causes import CAUSES, explain
-from gapscope.clocks import align
-from gapscope.events import find_ends
-from gapscope.graph import build_graph
+from gapscope.causes import CAUSES
 from gapscope.graph.edges import EVIDENCE
-from gapscope.handoffs import build_handoffs
 from gapscope.phases import PHASES, with_phases
-from tests.reference.runs import RUNS, UNMARKED_RUNS, run_paths
+from tests.integration.analyzed import analyzed, of_runs, paths_or_skip
+from tests.reference.runs import RUNS, UNMARKED_RUNS
 
 ALL_RUNS = dict(RUNS)
 MARKED = [name for name in ALL_RUNS if name not in UNMARKED_RUNS]
@@ -33,28 +27,9 @@ def runs(*parts, without=()):
     return found
 
 
-def of_runs(names):
-    """Run a test once per run, all tests of a run in one process: each is explained once."""
-    return pytest.mark.parametrize("run", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in names])
-
-
-def compute(run):
-    paths = run_paths(ALL_RUNS[run])
-    if paths is None:
-        pytest.skip("this recording is not on this machine")
-    t = gapscope.load(paths)
-    ends = find_ends(t)
-    alignment = align(t, ends)
-    handoffs = build_handoffs(t, ends, alignment).table
-    return explain(build_graph(t, alignment, ends), handoffs)
-
-
-explained = cache(compute)
-
-
 def steady(run):
     """Handoffs that count, and their tiles."""
-    found = explained(run)
+    found = analyzed(run)
     counted = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
     handoffs = found.handoffs.filter(counted)
     assert handoffs.height >= 19
@@ -140,7 +115,7 @@ def test_one_gpu_costs_a_change_of_owner(run):
 
 @of_runs(runs("two_gpus"))
 def test_two_gpus_share_nothing(run):
-    assert "device_sharing" not in set(explained(run).tiles["cause"])
+    assert "device_sharing" not in set(analyzed(run).tiles["cause"])
 
 
 @of_runs(runs("mailbox_graph"))
@@ -165,7 +140,7 @@ def test_slot_hold_is_slot_wait(run):
 
 @of_runs(runs("_none"))
 def test_without_a_cause_no_slot_is_waited_for(run):
-    assert "slot_wait" not in set(explained(run).tiles["cause"])
+    assert "slot_wait" not in set(analyzed(run).tiles["cause"])
 
 
 @of_runs(runs("nccl", "none") + runs("nccl", "late_submit") + runs("nccl_mixed"))
@@ -192,7 +167,7 @@ def test_consumer_busy_is_the_destinations(run):
 
 @of_runs(MARKED)
 def test_tiles_sum_to_every_gap(run):
-    found = explained(run)
+    found = analyzed(run)
     tiles = found.tiles.sort("handoff_id", "start_ns")
     sums = tiles.group_by("handoff_id").agg(
         total=pl.col("duration_ns").sum(),
@@ -214,7 +189,7 @@ def test_tiles_sum_to_every_gap(run):
 
 @of_runs(MARKED)
 def test_phases_are_another_view_of_the_tiles(run):
-    found = explained(run)
+    found = analyzed(run)
     rows = with_phases(found.handoffs).filter(pl.col("movement_ns").is_not_null())
     assert rows.height == found.handoffs.height
     for phase in PHASES:
@@ -242,7 +217,7 @@ def test_every_tile_says_what_it_is_of_and_how_it_is_known(run):
 
 @of_runs(MARKED)
 def test_the_other_half_of_the_answer_adds_up(run):
-    found = explained(run)
+    found = analyzed(run)
     rows = found.handoffs
     sums = found.tiles.group_by("handoff_id", "cause").agg(pl.col("duration_ns").sum())
     most = sums.group_by("handoff_id").agg(pl.col("duration_ns").max())
@@ -260,7 +235,7 @@ def test_the_other_half_of_the_answer_adds_up(run):
 
 @of_runs(runs("slot_hold") + runs("slow_consumer") + runs("mixed") + runs("gloo"))
 def test_the_same_recording_gives_the_same_answer(run):
-    one, two = explained(run), compute(run)
+    one, two = analyzed(run), gapscope.analyze(paths_or_skip(run))
     assert one.tiles.equals(two.tiles)
     assert one.handoffs.equals(two.handoffs)
 
@@ -280,14 +255,6 @@ def test_both_tools_see_the_same_dominant_cause(run):
 
 
 # Of the steps' own time ---------------------------------------------------------------------------------------------
-
-
-@cache
-def analyzed(run):
-    paths = run_paths(ALL_RUNS[run])
-    if paths is None:
-        pytest.skip("this recording is not on this machine")
-    return gapscope.analyze(paths)
 
 
 @of_runs(ALL_RUNS)

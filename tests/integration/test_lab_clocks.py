@@ -10,21 +10,14 @@ import pytest
 import gapscope
 from gapscope.clocks import AlignOptions, align
 from gapscope.events import find_ends
-from tests.reference.runs import PARTIAL_RUNS, RUNS, run_paths
+from tests.integration.analyzed import analyzed, of_runs, paths_or_skip
+from tests.reference.runs import RUNS
 
-ALL_RUNS = dict(RUNS + PARTIAL_RUNS)
 DAY_NS = 86_400 * 10**9
 SHIFTS = [37_000_000, -250_000_000, 90 * DAY_NS]
 
 # Bound of how fast the clocks of two files may part (30 ppm each) over the steps of any lab run, and then some.
 DRIFT_NS = 12_000
-
-
-def paths_or_skip(run):
-    paths = run_paths(ALL_RUNS[run])
-    if paths is None:
-        pytest.skip("this recording is not on this machine")
-    return list(paths)
 
 
 def aligned(paths, **options):
@@ -35,7 +28,11 @@ def aligned(paths, **options):
 def hosts_during_handoffs(paths, **options):
     """Return the summary of each host clock, by file name."""
     analysis = gapscope.analyze(paths, clocks=AlignOptions(**options))
-    return {entry["path"].rsplit("/", 1)[-1]: entry for entry in analysis.summary["clocks"]["hosts"]}, analysis
+    return hosts_of(analysis), analysis
+
+
+def hosts_of(analysis):
+    return {entry["path"].rsplit("/", 1)[-1]: entry for entry in analysis.summary["clocks"]["hosts"]}
 
 
 def shifted_copy(path, by_ns, folder):
@@ -115,9 +112,9 @@ def test_there_are_runs_to_test():
     assert len(TORCH_RUNS) > 8
 
 
-@pytest.mark.parametrize("run", TORCH_RUNS)
+@of_runs(TORCH_RUNS)
 def test_the_ranks_of_torch_runs_are_bounded_by_messages_both_ways(run):
-    _, alignment = aligned(paths_or_skip(run))
+    alignment = analyzed(run).timebase
     ranks = alignment.table.filter((pl.col("domain") == "host") & (pl.col("rank") == 1))
     assert set(ranks["quality"]) == {"bounded"}
     assert set(ranks["offset_ns"]) == {0}  # one host, so what the files claim is true
@@ -182,10 +179,10 @@ def test_no_collective_starts_after_it_ended_elsewhere(shift, tmp_path):
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-@pytest.mark.parametrize("run", ["one_gpu_mailbox_none_torch", "two_gpus_nccl_none_torch", "one_gpu_gloo_none_torch"])
+@of_runs(["one_gpu_mailbox_none_torch", "two_gpus_nccl_none_torch", "one_gpu_gloo_none_torch"])
 def test_handoffs_stay_the_same_within_the_interval_when_one_file_is_shifted(run, shift, tmp_path):
-    paths = paths_or_skip(run)
-    hosts, as_recorded = hosts_during_handoffs(paths)
+    paths, as_recorded = paths_or_skip(run), analyzed(run)
+    hosts = hosts_of(as_recorded)
     late = shifted_copy(paths[1], shift, tmp_path)
     other_hosts, shifted = hosts_during_handoffs([paths[0], late])
     assert shifted.handoffs["status"].to_list() == as_recorded.handoffs["status"].to_list()
@@ -206,9 +203,9 @@ def test_handoffs_stay_the_same_within_the_interval_when_one_file_is_shifted(run
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.xdist_group("one_gpu_mailbox_none_torch")
 def test_the_user_may_say_the_shift(shift, tmp_path):
-    paths = paths_or_skip("one_gpu_mailbox_none_torch")
-    _, as_recorded = hosts_during_handoffs(paths)
+    paths, as_recorded = paths_or_skip("one_gpu_mailbox_none_torch"), analyzed("one_gpu_mailbox_none_torch")
     late = shifted_copy(paths[1], shift, tmp_path)
     hosts, told = hosts_during_handoffs([paths[0], late], offsets={1: -shift})
     assert hosts[late.name]["offset_min_ns"] == -shift
@@ -263,9 +260,9 @@ def public_trace():
 # Within one file ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", [name for name, _ in RUNS])
+@of_runs(name for name, _ in RUNS)
 def test_device_times_fit_host_times_to_ten_microseconds(run):
-    trace, alignment = aligned(paths_or_skip(run))
+    trace, alignment = analyzed(run).trace, analyzed(run).timebase
     paths = dict(trace.sources.select("source", "path").iter_rows())
     own = pl.format("{}:host", pl.col("source").replace_strict(paths, return_dtype=pl.String))
     devices = alignment.table.filter((pl.col("domain") != "host") & (pl.col("reference") == own))

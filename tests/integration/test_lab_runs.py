@@ -4,15 +4,15 @@ import shutil
 import subprocess
 from collections import Counter
 from functools import cache
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import pytest
 
 import gapscope
+from tests.integration.analyzed import ALL_RUNS, analyzed, of_runs, paths_or_skip
 from tests.reference.handoffs import EVENTS, reference_handoffs
-from tests.reference.runs import PARTIAL_RUNS, REPORTS, RUNS, TWICE_RECORDED, UNMARKED_RUNS, recording_path, run_paths
+from tests.reference.runs import PARTIAL_RUNS, REPORTS, RUNS, TWICE_RECORDED, UNMARKED_RUNS, recording_path
 
-ALL_RUNS = dict(RUNS + PARTIAL_RUNS)
 MARKED_RUNS = [name for name, _ in RUNS if name not in UNMARKED_RUNS]
 PARTIAL_RUN_NAMES = [name for name, _ in PARTIAL_RUNS]
 
@@ -26,20 +26,13 @@ GRAPH_BLOCK_RUNS = ("one_gpu_mailbox_graph_nsys",)  # stages recorded as one blo
 START_UP_WAIT_NS = 25_000_000
 
 
-def paths_or_skip(run):
-    paths = run_paths(ALL_RUNS[run])
-    if paths is None:
-        pytest.skip("this recording is not on this machine")
-    return paths
+def handoffs_or_skip(run):
+    return analyzed(run).handoffs
 
 
 @cache
-def analyzed_handoffs(*paths):
-    return gapscope.analyze(list(paths)).handoffs
-
-
-def handoffs_or_skip(run):
-    return analyzed_handoffs(*paths_or_skip(run))
+def reference(run):
+    return reference_handoffs(paths_or_skip(run))
 
 
 def assert_equal_to_reference(handoffs, expected):
@@ -61,24 +54,23 @@ def assert_equal_to_reference(handoffs, expected):
 # Times ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", ALL_RUNS)
+@of_runs(ALL_RUNS)
 def test_handoffs_equal_the_reference(run):
-    paths = paths_or_skip(run)
-    assert_equal_to_reference(analyzed_handoffs(*paths), reference_handoffs(paths))
+    assert_equal_to_reference(handoffs_or_skip(run), reference(run))
 
 
-@pytest.mark.parametrize("run", MARKED_RUNS + PARTIAL_RUN_NAMES)
+@of_runs(MARKED_RUNS + PARTIAL_RUN_NAMES)
 def test_unmarked_communication_adds_no_handoffs_beside_marks(run):
     """The token that rank 1 sends back over gloo is communication, and not a handoff."""
     assert set(handoffs_or_skip(run)["origin"]) == {"marks"}
 
 
-@pytest.mark.parametrize("run", UNMARKED_RUNS)
+@of_runs(UNMARKED_RUNS)
 def test_a_capture_without_handoff_marks_makes_no_marked_handoffs(run):
     assert "marks" not in set(handoffs_or_skip(run)["origin"])
 
 
-@pytest.mark.parametrize("run", MARKED_RUNS + PARTIAL_RUN_NAMES)
+@of_runs(MARKED_RUNS + PARTIAL_RUN_NAMES)
 def test_each_time_says_how_it_was_had(run):
     for row in handoffs_or_skip(run).to_dicts():
         for event in EVENTS:
@@ -96,13 +88,13 @@ def test_each_time_says_how_it_was_had(run):
 # What is said of the handoffs -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", MARKED_RUNS)
+@of_runs(MARKED_RUNS)
 def test_no_handoff_of_the_lab_violates_the_order(run):
     """Both comparisons behind `order` are within one GPU, so the alignment of the ranks has no part in it."""
     assert set(handoffs_or_skip(run)["order"]) == {"ok"}
 
 
-@pytest.mark.parametrize("run", [name for name in MARKED_RUNS if len(ALL_RUNS[name]) == 1])
+@of_runs([name for name in MARKED_RUNS if len(ALL_RUNS[name]) == 1])
 def test_both_ranks_in_one_recording_make_complete_handoffs(run):
     """Whether the ranks of two files can be aligned is for the tests of the clocks."""
     handoffs = handoffs_or_skip(run)
@@ -111,7 +103,7 @@ def test_both_ranks_in_one_recording_make_complete_handoffs(run):
     assert handoffs["gap_ns"].to_list() == gaps.to_list()
 
 
-@pytest.mark.parametrize("run", PARTIAL_RUN_NAMES)
+@of_runs(PARTIAL_RUN_NAMES)
 def test_a_handoff_that_lacks_a_time_is_not_complete(run):
     for row in handoffs_or_skip(run).to_dicts():
         if None in [row[event] for event in EVENTS]:
@@ -119,20 +111,17 @@ def test_a_handoff_that_lacks_a_time_is_not_complete(run):
             assert row["gap_ns"] is None
 
 
-@pytest.mark.parametrize("run", MARKED_RUNS)
+@of_runs(MARKED_RUNS)
 def test_waiting_for_the_other_profiler_is_not_steady(run):
-    paths = paths_or_skip(run)
-    expected = reference_handoffs(paths)
-    steady = {
-        tuple(row[column] for column in KEY_COLUMNS): row["steady"] for row in analyzed_handoffs(*paths).to_dicts()
-    }
+    expected = reference(run)
+    steady = {tuple(row[column] for column in KEY_COLUMNS): row["steady"] for row in handoffs_or_skip(run).to_dicts()}
     for key, times in expected.items():
         if times["consumer_start_ns"] - times["producer_finish_ns"] > START_UP_WAIT_NS:
             assert not steady[key], key
     assert sum(steady.values()) >= len(expected) * 3 // 4
 
 
-@pytest.mark.parametrize("run", MARKED_RUNS)
+@of_runs(MARKED_RUNS)
 def test_steady_handoffs_follow_those_that_are_not(run):
     rows = handoffs_or_skip(run).sort("seq").to_dicts()
     assert all(later["steady"] or not earlier["steady"] for earlier, later in pairwise(rows))
@@ -141,20 +130,19 @@ def test_steady_handoffs_follow_those_that_are_not(run):
 # The same answer from other inputs ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", [name for name in ALL_RUNS if len(ALL_RUNS[name]) > 1])
+@of_runs([name for name in ALL_RUNS if len(ALL_RUNS[name]) > 1])
 def test_the_order_of_the_files_does_not_matter(run):
     paths = paths_or_skip(run)
-    handoffs = analyzed_handoffs(*paths)
-    for other_order in list(permutations(paths))[1:]:
-        assert analyzed_handoffs(*other_order).equals(handoffs)
+    for other_order in {tuple(paths[::-1]), (*paths[1:], paths[0])}:
+        assert gapscope.analyze(other_order).handoffs.equals(handoffs_or_skip(run))
 
 
-@pytest.mark.parametrize("run", TWICE_RECORDED)
+@of_runs(f"{run}_torch" for run in TWICE_RECORDED)
 def test_both_tools_give_the_same_table(run):
-    from_nsys = handoffs_or_skip(f"{run}_nsys")
-    from_torch = handoffs_or_skip(f"{run}_torch")
+    by_nsys = f"{run.removesuffix('_torch')}_nsys"
+    from_nsys, from_torch = handoffs_or_skip(by_nsys), handoffs_or_skip(run)
     assert from_nsys.schema == from_torch.schema
-    if f"{run}_nsys" in UNMARKED_RUNS:
+    if by_nsys in UNMARKED_RUNS:
         return  # what can be told of unmarked communication depends on the tool
     same = [*KEY_COLUMNS, "handoff_id", "kind", "origin", "step", "microbatch", "size_bytes", "status", "order"]
     if set(from_torch["status"]) == {"unaligned"}:
@@ -162,7 +150,7 @@ def test_both_tools_give_the_same_table(run):
     assert from_nsys.select(same).sort(KEY_COLUMNS).equals(from_torch.select(same).sort(KEY_COLUMNS))
 
 
-@pytest.mark.parametrize("run", ALL_RUNS)
+@of_runs(ALL_RUNS)
 def test_every_run_has_the_same_columns(run):
     first, *_ = MARKED_RUNS
     assert handoffs_or_skip(run).schema == handoffs_or_skip(first).schema

@@ -13,16 +13,21 @@ JOB = Path(__file__).with_name("schedule_job.py")
 STEPS, MICROBATCHES = 2, 4
 
 
-def recorded(folder, schedule, ranks):
-    command = [sys.executable, JOB, "--out", folder, "--schedule", schedule, "--ranks", str(ranks)]
+pytestmark = pytest.mark.xdist_group("schedules")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Return the folder with what one job recorded of all pipelines, each in its own."""
+    folder = tmp_path_factory.mktemp("schedules")
+    command = [sys.executable, JOB, "--out", folder, "interleaved-2", "interleaved-4", "1f1b-2"]
     subprocess.run(list(map(str, command)), check=True, timeout=300)
-    return gapscope.analyze(folder)
+    return folder
 
 
-@pytest.mark.xdist_group("schedules")
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_interleaved_schedules_name_stages_and_microbatches(tmp_path, ranks):
-    found = recorded(tmp_path, "interleaved", ranks)
+def test_interleaved_schedules_name_stages_and_microbatches(recorded, ranks):
+    found = gapscope.analyze(recorded / f"interleaved-{ranks}")
     handoffs = found.handoffs
     stages = 2 * ranks
     # Every border between two stages, both ways, every microbatch of every step: once.
@@ -44,9 +49,8 @@ def test_interleaved_schedules_name_stages_and_microbatches(tmp_path, ranks):
     assert set(handoffs["status"].cast(pl.String)) == {"complete"}
 
 
-@pytest.mark.xdist_group("schedules")
-def test_one_forward_one_backward_is_paired_by_order(tmp_path):
-    found = recorded(tmp_path, "1f1b", 2)
+def test_one_forward_one_backward_is_paired_by_order(recorded):
+    found = gapscope.analyze(recorded / "1f1b-2")
     per_edge = found.handoffs.group_by("src_rank", "dst_rank", "step").len().sort("src_rank", "step").rows()
     assert per_edge == [(0, 1, 0, 4), (0, 1, 1, 4), (1, 0, 0, 4), (1, 0, 1, 4)]
     assert set(found.handoffs["origin"]) == {"order"}

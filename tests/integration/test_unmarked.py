@@ -11,23 +11,11 @@ import pytest
 import gapscope
 from gapscope.load import LoadOptions
 from gapscope.schema import EVENTS
-from tests.reference.runs import RUNS, run_paths
+from tests.integration.analyzed import analyzed, of_runs, paths_or_skip
 
 US = 1_000
 GPU_EVENTS = ("producer_finish", "movement_start", "available", "consumer_start")
 COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
-
-
-def paths(run):
-    found = run_paths(dict(RUNS)[run])
-    if found is None:
-        pytest.skip("this recording is not on this machine")
-    return found
-
-
-@cache
-def analyzed(run, **options):
-    return gapscope.analyze(paths(run), **options)
 
 
 def is_mark(name):
@@ -52,15 +40,12 @@ def without_marks(source, folder):
 NCCL = ["none", "late_submit", "late_launch", "slow_consumer"]
 
 
-@pytest.mark.parametrize(
-    "run",
-    [*(f"two_gpus_nccl_{cause}_torch" for cause in NCCL), "two_gpus_nccl_none_nsys", "two_gpus_nccl_mixed"],
-)
+@of_runs([*(f"two_gpus_nccl_{cause}_torch" for cause in NCCL), "two_gpus_nccl_none_nsys", "two_gpus_nccl_mixed"])
 def test_events_and_pairs_are_those_that_marks_name(run, tmp_path):
     marked = analyzed(run).handoffs
     ranks = analyzed(run).trace.processes.select("pid", "rank").drop_nulls().iter_rows()
     options = LoadOptions(rank_of=dict(ranks)) if "torch" not in run else None
-    stripped = [without_marks(p, tmp_path) for p in paths(run)]
+    stripped = [without_marks(p, tmp_path) for p in paths_or_skip(run)]
     found = gapscope.analyze(stripped, options=options).handoffs.filter(pl.col("transport") == "nccl")
     assert found.height == marked.height
     assert set(found["origin"]) == {"metadata" if run.endswith("torch") else "order"}
@@ -80,17 +65,18 @@ def test_events_and_pairs_are_those_that_marks_name(run, tmp_path):
 
 def test_causes_without_marks_are_those_with_them(tmp_path):
     run = "two_gpus_nccl_late_submit_torch"
-    stripped = [without_marks(p, tmp_path) for p in paths(run)]
+    stripped = [without_marks(p, tmp_path) for p in paths_or_skip(run)]
     found = gapscope.analyze(stripped).handoffs.filter((pl.col("transport") == "nccl") & COUNTED)
     assert found.height == 19
     assert set(found["dominant_cause"]) == {"late_submission"}
     assert 1_900 * US < found["dominant_ns"].median() < 2_500 * US
 
 
+@pytest.mark.xdist_group("two_gpus_nccl_none_torch")
 def test_unmarked_is_asked_for_where_there_are_marks():
     run = "two_gpus_nccl_none_torch"
     assert set(analyzed(run).handoffs["origin"]) == {"marks"}
-    beside = gapscope.analyze(paths(run), unmarked=True).handoffs
+    beside = gapscope.analyze(paths_or_skip(run), unmarked=True).handoffs
     # The NCCL kernels are within marks; the token over gloo is not, and has channels of its own.
     counts = beside.group_by("origin", "transport").len().sort("origin").rows()
     assert counts == [("marks", "nccl", 20), ("order", "gloo", 20)]
@@ -105,7 +91,7 @@ F1B1 = {"torch": None, "nsys": LoadOptions(rank_of={4346: 0, 4347: 1})}
 
 @cache
 def f1b1(tool):
-    return gapscope.analyze(paths(f"two_gpus_f1b1_{tool}"), options=F1B1[tool])
+    return gapscope.analyze(paths_or_skip(f"two_gpus_f1b1_{tool}"), options=F1B1[tool])
 
 
 @pytest.mark.parametrize("tool", F1B1)
@@ -176,19 +162,19 @@ def test_all_reduces_name_the_last_rank_and_part_wait_from_transfer():
 
 def test_declared_kernels_are_collectives():
     """The all-reduce kernels of the same recording, told by their name alone, beside their own metadata."""
-    names = gapscope.analyze(paths("two_gpus_tp_torch"), comm_kernels=["ncclDevKernel_AllReduce"]).handoffs
+    names = gapscope.analyze(paths_or_skip("two_gpus_tp_torch"), comm_kernels=["ncclDevKernel_AllReduce"]).handoffs
     assert names.height == 64  # once, not twice
     with pytest.raises(gapscope.errors.UsageError, match=r"no pattern"):
-        gapscope.analyze(paths("two_gpus_tp_torch"), comm_kernels=["("])
+        gapscope.analyze(paths_or_skip("two_gpus_tp_torch"), comm_kernels=["("])
 
 
 def test_one_rank_alone_is_said():
-    one = paths("two_gpus_tp_torch")[:1]
+    one = paths_or_skip("two_gpus_tp_torch")[:1]
     found = gapscope.analyze(one)
     assert not found.handoffs.height
     [note] = [f for f in found.findings if f.code == "unpaired_collectives"]
     assert (note.count, note.rank) == (64, 0)
-    send = paths("two_gpus_f1b1_torch")[:1]
+    send = paths_or_skip("two_gpus_f1b1_torch")[:1]
     found = gapscope.analyze(send)
     states = dict(found.handoffs.group_by(pl.col("status").cast(pl.String)).len().iter_rows())
     assert states == {"unmatched_send": 32, "unmatched_receive": 32}

@@ -103,7 +103,11 @@ def row(alignment, rank, domain="host"):
 
 def row_at(alignment, rank, common_ns, domain="host"):
     """The row of one rank that is valid at a time; outside of all windows the nearest."""
-    there = rows(alignment, rank, domain)
+    return row_among(rows(alignment, rank, domain), common_ns)
+
+
+def row_among(there, common_ns):
+    """The one of some rows that is valid at a time; outside of all windows the nearest."""
     before = [r for r in there if r["window_start_ns"] <= common_ns]
     return before[-1] if before else there[0]
 
