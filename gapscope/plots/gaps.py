@@ -24,6 +24,7 @@ _QUANTILES = ("p50", "p90", "p99")
 _GOLDEN = 0.618033988749895
 _SPREAD = 0.62
 _ROW_PX, _FRAME_PX = 58, 170
+_ALIKE = 4
 _NO_CAUSE = "not explained"
 _X_UNITS = ((20_000_000, "µs", 1_000), (20_000_000_000, "ms", 1_000_000))
 
@@ -122,8 +123,18 @@ def history_spec(gaps: pl.DataFrame, edge: Mapping[str, Any]) -> Spec:
 
 
 def _decades(gap_ns: pl.Series) -> Spec:
-    """Return ticks at 1, 2 and 5 times powers of ten, in µs: Plotly's own leave out most or write 2 for 200."""
+    """Return ticks at 1, 2 and 5 times powers of ten, in µs: Plotly's own leave out most or write 2 for 200.
+
+    Gaps that are all alike get ticks in equal steps: none of those might lie among them.
+    """
     ends = [int(ns) for ns in gap_ns.sort().gather([0, -1])] if gap_ns.len() else [1_000, 1_000]
+    if ends[1] < _ALIKE * ends[0]:
+        span = max(ends[1] - ends[0], ends[0] // 20, 10)
+        power = 10 ** math.floor(math.log10(span))
+        step = next(step for step in (power, power / 2, power / 5) if span >= 3 * step)
+        places = range(math.floor(ends[0] / step), math.ceil(ends[1] / step) + 1)
+        values = [place * step / 1_000 for place in places]
+        return {"tickvals": values, "ticktext": [f"{value:,.10g}" for value in values]}
     first, last = (math.floor(math.log10(ns / 1_000)) for ns in ends)
     values = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
     return {"tickvals": values, "ticktext": [f"{value:,.10g}" for value in values]}
@@ -139,7 +150,8 @@ def _dots(dots: pl.DataFrame, x: str, y: str, gap_axis: str) -> list[Spec]:
     causes = dots.with_columns(pl.col("cause").fill_null(_NO_CAUSE))
     found = []
     for cause in causes["cause"].value_counts(sort=True)["cause"]:
-        mine = causes.filter(pl.col("cause") == cause)
+        # counted ones first: the legend looks like the first
+        mine = causes.filter(pl.col("cause") == cause).sort("is_counted", descending=True, maintain_order=True)
         look = cause_look(cause)
         places = {"x": mine[x].to_list(), "y": mine[y].to_list()}
         places[gap_axis] = (mine["gap_ns"] / 1_000).to_list()

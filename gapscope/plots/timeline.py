@@ -77,6 +77,7 @@ def timeline_spec(timeline: Timeline) -> Spec:
             xaxis=axis(
                 f"time after {paper.zero} ({paper.unit})",
                 range=[paper.x(timeline.start_ns), paper.x(timeline.end_ns)],
+                tickformat=",",
                 zeroline=False,
             ),
             yaxis=axis(

@@ -12,7 +12,7 @@ from gapscope.findings import plural
 from gapscope.reports.tables import plain_table
 from gapscope.wording import duration, percent, signed
 
-_FAMILIES = ("request", "step", "gap", "phase")
+_FAMILIES = ("request", "latency", "step", "gap", "phase")
 _LEAST_SHARE = 0.005
 _VALUES_FOR_P99 = 299  # so many independent values hold the 99th percentile between their ends, 19 times in 20
 
@@ -30,11 +30,11 @@ def render_comparison(found: Mapping[str, Any], verbose: bool = False) -> Render
     if primary is None:
         parts.append(Text("The arms have no metric in common: nothing is compared."))
     else:
-        parts += [*_verdict(primary), Text(""), _metrics(found["metrics"], verbose)]
-        parts += [part for edge in _edges(found["closure"]) for part in (Text(""), _closure(edge))]
+        parts += [*_verdict(primary), Text(""), render_metrics(found["metrics"], verbose)]
+        parts += [part for edge in closure_edges(found["closure"]) for part in (Text(""), render_closure(edge))]
         if verbose and len(found["a"]["runs"]) + len(found["b"]["runs"]) > 2:
-            parts += [Text(""), _pairs(found["pairs"], primary["metric"])]
-        parts += [Text(""), Text(_note(found, primary), style="dim")]
+            parts += [Text(""), render_pairs(found["pairs"], primary["metric"])]
+        parts += [Text(""), Text(note_words(primary), style="dim")]
     for finding in found["findings"]:
         parts.append(Text(f"! {finding['message']} {finding['hint']}".rstrip(), style="yellow"))
     return Group(*parts)
@@ -53,11 +53,11 @@ def _verdict(primary: Mapping[str, Any]) -> list[RenderableType]:
     """Return what may be said of the primary metric, and why."""
     text = Text(f"{primary['metric']}: {primary['verdict']}", style="bold")
     if primary["difference_ns"] is not None:
-        text.append(f"  {_change(primary)}", style="not bold")
+        text.append(f"  {change_words(primary)}", style="not bold")
     return [text, Text(f"{primary['reason'][:1].upper()}{primary['reason'][1:]}.")]
 
 
-def _change(metric: Mapping[str, Any]) -> str:
+def change_words(metric: Mapping[str, Any]) -> str:
     """Return a difference with its interval, and the ratio; below what the clocks resolve it is no number."""
     clock = metric["clock_ns"] or 0
     if abs(metric["difference_ns"]) < clock:
@@ -70,7 +70,13 @@ def _change(metric: Mapping[str, Any]) -> str:
     return words
 
 
-def _metrics(metrics: Sequence[Mapping[str, Any]], verbose: bool) -> RenderableType:
+def render_metrics(metrics: Sequence[Mapping[str, Any]], verbose: bool) -> RenderableType:
+    """Return one row per metric.
+
+    Args:
+        metrics: Rows of the comparison.
+        verbose: Show causes as metrics of their own.
+    """
     shown = [m for m in metrics if verbose or m["family"] in _FAMILIES]
     table = plain_table("", ">n", ">p50 before", ">p50 after", ">difference", "interval", ">p99", "verdict")
     table.columns[0].no_wrap = True
@@ -86,7 +92,7 @@ def _metrics(metrics: Sequence[Mapping[str, Any]], verbose: bool) -> RenderableT
             duration(round(m["a_p50_ns"])),
             duration(round(m["b_p50_ns"])),
             f"< {duration(clock)}" if below else signed(round(m["difference_ns"])),
-            _interval(m),
+            interval_words(m),
             _tail(m),
             m["verdict"],
         )
@@ -100,7 +106,7 @@ def _tail(metric: Mapping[str, Any]) -> str:
     return signed(round(metric["difference_p99_ns"]))
 
 
-def _interval(metric: Mapping[str, Any]) -> str:
+def interval_words(metric: Mapping[str, Any]) -> str:
     """Return the interval across restarts, or the one within the only pair there is, which is named as that."""
     if metric["low_ns"] is not None:
         return f"{signed(round(metric['low_ns']))} … {signed(round(metric['high_ns']))}"
@@ -109,11 +115,12 @@ def _interval(metric: Mapping[str, Any]) -> str:
     return ""
 
 
-def _edges(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def closure_edges(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the rows of what gaps are made of, edge by edge."""
     return [[row for row in rows if row["edge"] == edge] for edge in dict.fromkeys(row["edge"] for row in rows)]
 
 
-def _closure(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def render_closure(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Return what the change of one edge's mean gap is made of; small parts in one line, so that it still adds up."""
     gap, causes = rows[0], rows[1:]
     table = plain_table(f"mean gap of {gap['edge']}", ">before", ">after", ">difference", ">of the change")
@@ -141,7 +148,8 @@ def _part(part: float, whole: float) -> str:
     )
 
 
-def _pairs(pairs: Sequence[Mapping[str, Any]], metric: str) -> RenderableType:
+def render_pairs(pairs: Sequence[Mapping[str, Any]], metric: str) -> RenderableType:
+    """Return one row per pair of restarts of a metric."""
     table = plain_table(f"{metric}, pair by pair", "", ">n", ">n_eff", ">difference", "within the pair", "")
     for row in [p for p in pairs if p["metric"] == metric]:
         between = ""
@@ -153,7 +161,7 @@ def _pairs(pairs: Sequence[Mapping[str, Any]], metric: str) -> RenderableType:
     return table
 
 
-def _note(found: Mapping[str, Any], primary: Mapping[str, Any]) -> str:
+def note_words(primary: Mapping[str, Any]) -> str:
     """Return how the numbers were had."""
     words = "Differences are medians over what has one key in both runs"
     words += ", averaged over pairs of restarts" if primary["restarts_a"] > 1 else ""

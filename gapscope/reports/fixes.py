@@ -47,7 +47,10 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
         "sum: one takes the place of another."
     )
     if rest:
-        note += f" {rest} more reach no end of a {unit}, or hardly."
+        note += (
+            f" {rest} more reach no end of a {unit} by anything recorded, or hardly: a wait that no record ties to "
+            "another rank stays as long as it was."
+        )
     return [*([table] if shown else []), Text(note, style="dim")]
 
 

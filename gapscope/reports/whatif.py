@@ -22,13 +22,27 @@ def render_effects(found: Mapping[str, Any]) -> RenderableType:
             ``not_replayed_ns``, ``over`` (unit to medians, see `gapscope.whatif.Effects.over`), and ``handoffs``: rows
             of ``handoff_id, gap_ns, removable_ns, unit_slack_ns, absorbed_rank, absorbed_by`` of those that are told.
     """
-    parts: list[RenderableType] = [Text(found["scenario"], style="bold")]
-    shrunk = f"{plural(found['tiles'], 'tile')} of gaps shrink, {duration(found['gone_ns'])} of handoff time are gone"
+    note = (
+        "The whole graph replayed: waits move, all else takes as long as it took, in the same order and with the same "
+        "contention; a wait that no record ties to another rank stays as long as it was. Bounds, no forecast."
+    )
+    scenario = Text(found["scenario"], style="bold")
+    return Group(scenario, *effects_parts(found), Text(""), Text(note, style="dim"))
+
+
+def effects_parts(found: Mapping[str, Any]) -> list[RenderableType]:
+    """Return what shrinks and what it would change: a sentence, a table, and lines about the handoffs that are told.
+
+    Args:
+        found: See `render_effects`.
+    """
+    verb = "shrinks" if found["tiles"] == 1 else "shrink"
+    shrunk = f"{plural(found['tiles'], 'tile')} of gaps {verb}: {duration(found['gone_ns'])} of handoff time gone"
     if found["not_replayed_ns"]:
         shrunk += (
-            f"; {duration(found['not_replayed_ns'])} of it lie before nothing that is recorded, and change nothing"
+            f"; of it, {duration(found['not_replayed_ns'])} before nothing that is recorded, which changes nothing"
         )
-    parts += [Text(shrunk + "."), Text("")]
+    parts: list[RenderableType] = [Text(shrunk + "."), Text("")]
     over = {unit: row for unit, row in found["over"].items() if row["n"]}
     if over:
         table = plain_table("", ">n", ">p50 as recorded", ">would take", ">less by", ">of it", ">four fifths of them")
@@ -48,12 +62,7 @@ def render_effects(found: Mapping[str, Any]) -> RenderableType:
         parts.append(
             Text("No step or request past start-up is marked and recorded from begin to end: no end to reach.")
         )
-    parts += [Text(line) for line in _of_handoffs(found, over)]
-    note = (
-        "The whole graph replayed: waits move, all else takes as long as it took, in the same order and with the same "
-        "contention. Bounds, no forecast."
-    )
-    return Group(*parts, Text(""), Text(note, style="dim"))
+    return [*parts, *(Text(line) for line in _of_handoffs(found, over))]
 
 
 def _of_handoffs(found: Mapping[str, Any], over: Mapping[str, Any]) -> list[str]:
@@ -70,7 +79,11 @@ def _of_handoffs(found: Mapping[str, Any], over: Mapping[str, Any]) -> list[str]
                 f". It could have come {duration(row['unit_slack_ns'])} later with all {units} ending when they did: "
             )
             line += f"behind it, {without_arguments(row['absorbed_by'])} holds."
+        elif row["unit_slack_ns"] is None:
+            line += ". No recorded end of a step or request hangs on it."
         elif row["unit_slack_ns"] == 0:
-            line += ". What it would have come sooner or later, some end would have, too, as far as the gap holds it."
+            line += ". Had it come later, some end would have, too."
+        else:
+            line += f". It could have come {duration(row['unit_slack_ns'])} later with all ends when they were."
         lines.append(line)
     return ["", *lines] if lines else []
