@@ -10,8 +10,10 @@ import polars as pl
 from gapscope.clocks import Alignment
 from gapscope.clocks.pair import default_pair, pair_view
 from gapscope.errors import UsageError
+from gapscope.findings import Finding
 from gapscope.plots import alignment_figure, causes_figure, gaps_figure, history_figure, phases_figure, units_figure
 from gapscope.summary import COUNTED
+from gapscope.trace import Trace
 from gapscope.views.gaps import gaps_of
 from gapscope.wording import edge_name
 
@@ -20,11 +22,23 @@ if TYPE_CHECKING:
 
 
 class Results(Protocol):
-    """What figures are made of: `gapscope.Analysis`."""
+    """What figures and pages are made of: `gapscope.Analysis`, which lies above them."""
+
+    @property
+    def trace(self) -> Trace:
+        """The recordings."""
 
     @property
     def handoffs(self) -> pl.DataFrame:
         """Table ``handoffs``."""
+
+    @property
+    def tiles(self) -> pl.DataFrame:
+        """Table ``tiles``."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings."""
 
     @property
     def units(self) -> pl.DataFrame:

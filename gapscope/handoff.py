@@ -28,7 +28,7 @@ _WIDTH = 118
 _SHORT = re.compile(r"(?P<src>\d+)[->](?P<dst>\d+)(?:/(?P<channel>\d+))?[:/](?P<seq>-?\d+)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # frames have no one truth to compare by
 class Handoff:
     """One handoff of an analysis, shown as a chain of tiles, or over time.
 
@@ -68,7 +68,11 @@ class Handoff:
             every: One line per tile, not per stretch of one cause on one thread or stream.
             width: Width of the lines.
         """
-        console = Console(file=io.StringIO(), width=width, highlight=False, emoji=False, force_jupyter=False)
+        # Notebook kernels ask for colors by FORCE_COLOR; a text has none wherever it is made.
+        console = Console(
+            file=io.StringIO(), width=width, highlight=False, emoji=False, force_jupyter=False, force_terminal=False,
+            color_system=None,
+        )  # fmt: skip
         with console.capture() as capture:
             console.print(self.rendered(every=every))
         return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import asdict, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
@@ -19,9 +20,12 @@ from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_opt
 from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
+from gapscope.page.replayed import effects_page, fixes_page
+from gapscope.page.simple import write_page
 from gapscope.reports.fixes import render_fixes
 from gapscope.reports.whatif import render_effects
 from gapscope.schema import SCHEMA_VERSION
+from gapscope.version import VERSION
 from gapscope.whatif import Effects, Scenario
 
 _UNITS = ("step", "request")
@@ -58,6 +62,9 @@ def whatif_command(  # noqa: PLR0917 - typer hands options over by position
         typer.Option("--to", help="What is left of it: 0, a share such as 50%, or p10 (what its best tenth spends)."),
     ] = "0",
     demo: Annotated[bool, typer.Option("--demo", help="Use the recording shipped with gapscope.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a page (HTML) that needs no network.")
+    ] = None,
     fmt: Annotated[
         Format, typer.Option("--format", help="text: the report; json: all numbers; csv: one line per step or request.")
     ] = Format.text,
@@ -95,9 +102,9 @@ def whatif_command(  # noqa: PLR0917 - typer hands options over by position
     if handoff is not None:
         scenario = replace(scenario, handoff_id=analysis.handoff(handoff).id)
     if scenario == Scenario():
-        _print_all(analysis, fmt)
+        _print_all(analysis, fmt, report)
     else:
-        _print_one(analysis, analysis.whatif(scenario), fmt)
+        _print_one(analysis, analysis.whatif(scenario), fmt, report)
     warn_of_unreadable(analysis.findings, strict)
 
 
@@ -110,28 +117,38 @@ def _edge(text: str | None) -> tuple[int | None, int | None]:
     return int(found[1]), int(found[2])
 
 
-def _print_all(analysis: Analysis, fmt: Format) -> None:
+def _print_all(analysis: Analysis, fmt: Format, report: Path | None) -> None:
+    told = {"schema_version": SCHEMA_VERSION, "fixes": analysis.fixes.to_dicts()}
+    if report is not None:
+        if not told["fixes"]:
+            raise UsageError(_NO_END)
+        write_page(fixes_page(told), report, VERSION)
     if fmt is Format.json:
-        rows = {"schema_version": SCHEMA_VERSION, "fixes": analysis.fixes.to_dicts()}
-        typer.echo(json.dumps(rows, indent=1))
+        typer.echo(json.dumps(told, indent=1))
     elif fmt is Format.csv:
         typer.echo(analysis.fixes.write_csv(), nl=False)
     else:
         parts = render_fixes(analysis.fixes.to_dicts())
         if not parts:
-            raise UsageError(
-                "Nothing can be replayed up to an end: it takes explained handoffs, and steps or requests that are "
-                "marked (gapscope::step, gapscope::request). `gapscope analyze` says what is missing."
-            )
+            raise UsageError(_NO_END)
         for part in parts:
             print_report(part)
 
 
-def _print_one(analysis: Analysis, found: Effects, fmt: Format) -> None:
+_NO_END = (
+    "Nothing can be replayed up to an end: it takes explained handoffs, and steps or requests that are marked "
+    "(gapscope::step, gapscope::request). `gapscope analyze` says what is missing."
+)
+
+
+def _print_one(analysis: Analysis, found: Effects, fmt: Format, report: Path | None) -> None:
     told = _told(analysis, found)
+    every = {"schema_version": SCHEMA_VERSION, **told}
+    every |= {"units": found.units.to_dicts(), "selected": asdict(found.scenario)}
+    if report is not None:
+        write_page(effects_page(every), report, VERSION)
     if fmt is Format.json:
-        rows = {"units": found.units.to_dicts(), "selected": asdict(found.scenario)}
-        typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, **told, **rows}, indent=1))
+        typer.echo(json.dumps(every, indent=1))
     elif fmt is Format.csv:
         typer.echo(found.units.write_csv(), nl=False)
     else:

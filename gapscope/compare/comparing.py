@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,16 @@ import polars as pl
 
 from gapscope.compare.closing import CLOSURE, closure
 from gapscope.compare.measured import PAIR, measure
+from gapscope.compare.noting import notes_on, refuse_repeated
 from gapscope.compare.runs import Arm, Run
-from gapscope.compare.series import Metric, series_of
+from gapscope.compare.series import Metric, Series, has, series_of, values_of
 from gapscope.errors import UsageError
-from gapscope.findings import Finding, plural
+from gapscope.findings import Finding
 from gapscope.statistics.claims import Claim, Evidence, Verdict, holm, judge
 from gapscope.statistics.exact import permutation_test, sign_flip_test
 from gapscope.statistics.precision import minimum_detectable, noise_floor, spread
 from gapscope.statistics.resampling import Resampling
-from gapscope.statistics.restarts import Across, across_arms, across_pairs, ratio
+from gapscope.statistics.restarts import across_arms, across_pairs, ratio
 
 METRIC = {
     "metric": pl.String,
@@ -52,6 +52,8 @@ METRIC = {
     "detectable_ns": pl.Float64,
     "noise_floor_ns": pl.Float64,
     "clock_ns": pl.Int64,
+    "a_clock_ns": pl.Int64,
+    "b_clock_ns": pl.Int64,
     "p_value": pl.Float64,
     "p_adjusted": pl.Float64,
     "verdict": pl.String,
@@ -61,15 +63,23 @@ METRIC = {
 """One row per metric. ``difference_ns``: B minus A, the mean over pairs of restarts of their medians of differences
 (without pairs: of the medians of the arms); ``low_ns`` and ``high_ns`` its interval across restarts (null with one
 restart), and ``within_low_ns``, ``within_high_ns`` that within the only pair there is. ``detectable_ns``: the smallest
-true change that so many restarts find four times in five. ``p_adjusted``: by Holm, for all but the primary metric."""
+true change that so many restarts find four times in five. ``p_value``: of the exact test where so many restarts can
+reach the level, else of the t test; ``p_adjusted``: of the t test, by Holm over all but the primary metric."""
 
-Series = Mapping[Metric, pl.DataFrame]
-"""All series of a run."""
+PAIRED = {
+    "metric": pl.String,
+    "pair": pl.Int64,
+    "run_a": pl.String,
+    "run_b": pl.String,
+    "key": pl.String,
+    "a_ns": pl.Int64,
+    "b_ns": pl.Int64,
+}
+"""What figures draw of each value: one row per metric, pair of restarts (from 1) and key; null where
+that run has none."""
 
-_FAMILIES = ("request", "step", "gap", "cause", "phase")
-
-
-_NOTHING = Claim(Verdict.NO_CLAIM, "a run has no value of it")
+_FAMILIES = ("request", "latency", "step", "gap", "cause", "phase")
+_DRAWN = ("request", "latency", "step", "gap")
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,7 @@ class Settings:
             with the most handoffs.
         margin_ns: Differences of the primary metric up to here do not matter.
         margin_share: The same as a share of arm A's own; None, as the other: 2 % or the noise floor, the larger.
-        confidence: Of intervals.
+        confidence: Of intervals and verdicts.
         seed: Of the random numbers.
     """
 
@@ -102,8 +112,10 @@ class Comparison:
         metrics: One row per metric (`METRIC`), the primary one first.
         pairs: One row per metric and pair of restarts (`gapscope.compare.measured.PAIR`).
         closure: What the change of each edge's mean gap is made of (`gapscope.compare.closing.CLOSURE`).
+        values: Requests, latencies, steps and gaps one by one (`PAIRED`).
         primary: Name of the primary metric; None: the arms have none in common.
         findings: What weakens the comparison.
+        confidence: Of intervals and verdicts.
     """
 
     a: Arm
@@ -111,8 +123,10 @@ class Comparison:
     metrics: pl.DataFrame
     pairs: pl.DataFrame
     closure: pl.DataFrame
+    values: pl.DataFrame
     primary: str | None
     findings: list[Finding]
+    confidence: float
 
 
 DEFAULT = Settings()
@@ -128,26 +142,54 @@ def compare(a: Arm, b: Arm, settings: Settings = DEFAULT, noise: Sequence[tuple[
         a: The arm that is compared with.
         b: The arm that is compared.
         settings: What is decided before looking.
-        noise: Pairs of runs of arm A with itself, for the noise floor, beside those that arm A gives.
+        noise: Pairs of runs of arm A with itself, for the noise floor.
 
     Raises:
-        UsageError: An arm has no run, or there is no metric of the primary's name.
+        UsageError: An arm has no run, or one twice, or there is no metric of the primary's name.
     """
+    study = _study(a, b)
+    primary = _primary(study.shared, study.series_a[0], settings.primary)
+    rows, pairs = _measured(study, study.shared, settings, noise)
+    for row in rows:
+        row["is_primary"] = primary is not None and row["metric"] == primary.words()
+    return Comparison(
+        a, b, _judged(rows, settings), pl.DataFrame(pairs, schema=PAIR, infer_schema_length=None),
+        closure(a, b, CLOSURE), _drawn(study), None if primary is None else primary.words(),
+        notes_on(a, b, study.series_a, study.series_b, pairs), settings.confidence,
+    )  # fmt: skip
+
+
+def compare_each(arms: Sequence[tuple[Arm, Arm, Metric]], settings: Settings = DEFAULT) -> pl.DataFrame:
+    """Return one row of `METRIC` per comparison of one metric, judged together: each is one of many.
+
+    Args:
+        arms: Arms and the metric.
+        settings: What is decided before looking; the margin is for all of them.
+    """
+    rows = []
+    for a, b, metric in arms:
+        (row,), _ = _measured(_study(a, b), [metric], settings, ())
+        rows.append(row | {"is_primary": False})
+    return _judged(rows, settings, has_margin=True)
+
+
+def _study(a: Arm, b: Arm) -> _Study:
     if not a.runs or not b.runs:
         raise UsageError("Each arm needs one run at least.")
+    for arm in (a, b):
+        refuse_repeated(arm)
     series_a, series_b = [series_of(run) for run in a.runs], [series_of(run) for run in b.runs]
-    shared = _shared(series_a, series_b)
-    primary = _primary(shared, series_a[0], settings.primary)
+    return _Study(a, b, series_a, series_b, _shared(series_a, series_b))
+
+
+def _measured(
+    study: _Study, metrics: Sequence[Metric], settings: Settings, noise: Sequence[tuple[Run, Run]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return rows of `METRIC` without verdicts, and rows of `PAIR`."""
     how = Resampling(confidence=settings.confidence, seed=settings.seed)
-    study = _Study(a, b, series_a, series_b, shared)
-    pairs = _pairs(study, how)
+    pairs = [row for metric in metrics for row in _pairs(study, metric, how)]
     noises = [(series_of(one), series_of(two)) for one, two in noise]
-    rows = [_metric(m, pairs, study, noises, settings) | {"is_primary": m == primary} for m in shared]
-    table = _judged(rows, primary, settings)
-    return Comparison(
-        a, b, table, pl.DataFrame(pairs, schema=PAIR, infer_schema_length=None), closure(a, b, CLOSURE),
-        None if primary is None else primary.words(), _findings(study, pairs),
-    )  # fmt: skip
+    return [_metric(m, pairs, study, noises, settings) for m in metrics], pairs
 
 
 @dataclass(frozen=True)
@@ -176,37 +218,49 @@ def _primary(shared: Sequence[Metric], first: Series, wanted: str | None) -> Met
             there = ", ".join(m.words() for m in shared if m.family != "cause")
             raise UsageError(f"There is no metric {wanted!r} in all runs: {there or 'they have none in common'}.")
         return found
-    for family in ("request", "step", "gap"):
+    for family in _DRAWN:
         of_family = [m for m in shared if m.family == family]
         if of_family:
             return max(of_family, key=lambda m: first[m].height)
     return None
 
 
-def _values(run: Series, metric: Metric) -> pl.DataFrame:
-    """Return a series; of a cause that a run has nowhere, zeros for all handoffs that are explained there."""
-    if metric in run:
-        return run[metric]
-    explained = [m for m in run if m.family == "cause" and m.edge == metric.edge]
-    of_edge = run[explained[0]] if explained else run[Metric("gap", metric.edge)]
-    return of_edge.with_columns(value_ns=pl.lit(0, pl.Int64))
+def _slots(study: _Study) -> list[tuple[int, int]]:
+    """Return which run is set against which; where arms have not as many, the last of the shorter one stands in."""
+    last_a, last_b = len(study.a.runs) - 1, len(study.b.runs) - 1
+    return [(min(i, last_a), min(i, last_b)) for i in range(max(last_a, last_b) + 1)]
 
 
-def _pairs(study: _Study, how: Resampling) -> list[dict[str, Any]]:
-    """Return one row per metric and pair; where arms have not as many runs, the last of the shorter one stands in."""
+def _pairs(study: _Study, metric: Metric, how: Resampling) -> list[dict[str, Any]]:
+    """Return one row of `PAIR` per pair of restarts."""
     rows = []
-    a, b, series_a, series_b = study.a, study.b, study.series_a, study.series_b
-    slots = list(zip_longest(range(len(a.runs)), range(len(b.runs))))
-    for metric in study.shared:
-        for i, j in slots:
-            one, two = (len(a.runs) - 1 if i is None else i), (len(b.runs) - 1 if j is None else j)
-            row = measure(_values(series_a[one], metric), _values(series_b[two], metric), how)
-            rows.append({"metric": metric.words(), "run_a": a.runs[one].name, "run_b": b.runs[two].name, **row})
+    for i, j in _slots(study):
+        row = measure(values_of(study.series_a[i], metric), values_of(study.series_b[j], metric), how, metric.family)
+        names = {"run_a": study.a.runs[i].name, "run_b": study.b.runs[j].name}
+        rows.append({"metric": metric.words(), **names, **row})
     return rows
 
 
+def _drawn(study: _Study) -> pl.DataFrame:
+    """Return table `PAIRED`."""
+    frames = [pl.DataFrame(schema=PAIRED)]
+    for metric in study.shared:
+        if metric.family not in _DRAWN:
+            continue
+        for nth, (i, j) in enumerate(_slots(study), 1):
+            one, two = (
+                values_of(series, metric).select("key", pl.col("value_ns").alias(name))
+                for series, name in ((study.series_a[i], "a_ns"), (study.series_b[j], "b_ns"))
+            )
+            both = one.join(two, on="key", how="full", coalesce=True, maintain_order="left_right")
+            names = {"metric": metric.words(), "run_a": study.a.runs[i].name, "run_b": study.b.runs[j].name}
+            both = both.with_columns(pair=pl.lit(nth, pl.Int64), **{n: pl.lit(v) for n, v in names.items()})
+            frames.append(both.select(pl.col(n).cast(t) for n, t in PAIRED.items()))
+    return pl.concat(frames)
+
+
 def _medians(runs: Sequence[Series], metric: Metric) -> list[float]:
-    found = [_values(run, metric)["value_ns"].quantile(0.5, interpolation="linear") for run in runs]
+    found = [values_of(run, metric)["value_ns"].quantile(0.5, interpolation="linear") for run in runs]
     return [float(value) for value in found if value is not None]
 
 
@@ -230,102 +284,96 @@ def _metric(
         "n_eff": min(float(row["n_eff"]) for row in mine),
         "a_p50_ns": _average(medians[0]), "b_p50_ns": _average(medians[1]),
         "shape_change": any(row["shape_change"] for row in mine),
-        "clock_ns": None if any(row["clock_ns"] is None for row in mine) else max(int(row["clock_ns"]) for row in mine),
+        **{name: _largest([r[name] for r in mine]) for name in ("clock_ns", "a_clock_ns", "b_clock_ns")},
     }  # fmt: skip
     for column in ("hodges_lehmann_ns", "difference_p90_ns", "difference_p99_ns"):
         row[column] = _average([r[column] for r in mine if r[column] is not None])
+    refused = (run.refused.get(metric.family) for run in (*study.a.runs, *study.b.runs))
+    row["refused"] = next((why for why in refused if why), None)
     if not estimates or not all(medians):
         return row
     across = across_pairs(estimates) if in_pairs else across_arms(*medians)
     exact = sign_flip_test(estimates) if in_pairs else permutation_test(*medians)
+    can_tell = exact.p_value is not None and exact.floor <= 1 - settings.confidence
     interval = across.interval(settings.confidence)
     low, high = interval or (None, None)
     row |= {"difference_ns": across.estimate, "low_ns": low, "high_ns": high, "s_between_ns": across.s_between,
-            "p_value": exact.p_value, "across": across, "baseline_ns": abs(row["a_p50_ns"])}  # fmt: skip
+            "p_value": exact.p_value if can_tell else across.p_value(), "exact": exact.p_value if can_tell else None,
+            "across": across, "baseline_ns": abs(row["a_p50_ns"])}  # fmt: skip
     if len(mine) == 1:
         row |= {"within_low_ns": mine[0]["low_ns"], "within_high_ns": mine[0]["high_ns"]}
     if all(value > 0 for value in (*medians[0], *medians[1])):
         logs = across_pairs(np.log(medians[1]) - np.log(medians[0])) if in_pairs else across_arms(*map(np.log, medians))
         row |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratio(logs, settings.confidence), strict=True))
     if across.s_between is not None:
-        row["detectable_ns"] = minimum_detectable(across.s_between, restarts_a, None if in_pairs else restarts_b)
+        others = None if in_pairs else restarts_b
+        row["detectable_ns"] = minimum_detectable(across.s_between, restarts_a, others, confidence=settings.confidence)
         within, sizes = [r["s_within_ns"] for r in mine], [r["n_eff"] for r in mine]
         if in_pairs and None not in within and all(float(n) > 0 for n in sizes):
             row["advice"] = spread(estimates, within, sizes).advice
-    same = [
-        float(np.median(_values(two, metric)["value_ns"]) - np.median(_values(one, metric)["value_ns"]))
+    medians_of_noise = [
+        (_medians([one], metric), _medians([two], metric))
         for one, two in noises
-        if _values(one, metric).height and _values(two, metric).height
+        if has(one, metric) and has(two, metric)
     ]
+    same = [two[0] - one[0] for one, two in medians_of_noise if one and two]
     row["noise_floor_ns"] = noise_floor(same).floor
     return row
 
 
-def _judged(rows: Sequence[dict[str, Any]], primary: Metric | None, settings: Settings) -> pl.DataFrame:
-    """Return table `METRIC`, the primary metric first: it stands alone, all others are adjusted for being many."""
-    others = {str(r["metric"]): r.get("p_value") for r in rows if not r["is_primary"]}
-    adjusted = holm(others)
+def _judged(rows: Sequence[dict[str, Any]], settings: Settings, *, has_margin: bool = False) -> pl.DataFrame:
+    """Return table `METRIC`, the primary metric first: it stands alone, all others are adjusted for being many.
+
+    Args:
+        rows: From `_metric`.
+        settings: What was decided before looking.
+        has_margin: Whether the margin is for all of them, not for the primary one alone.
+    """
+    tested = {
+        str(i): row["across"].p_value() for i, row in enumerate(rows) if not row["is_primary"] and "across" in row
+    }
+    adjusted = holm(tested)
     judged = []
-    for row in rows:
-        p = row.get("p_value") if row["is_primary"] else adjusted[str(row["metric"])]
-        across = row.pop("across", None)
-        claim = _NOTHING if across is None else _claim(row, across, p, settings)
-        row.pop("baseline_ns", None)
-        judged.append(
-            {**row, "p_adjusted": None if row["is_primary"] else p, "verdict": claim.label, "reason": claim.reason}
-        )
+    for i, row in enumerate(rows):
+        hidden = ("across", "exact", "baseline_ns", "refused")
+        across, exact, baseline, refused = (row.pop(name, None) for name in hidden)
+        p = exact if row["is_primary"] else adjusted.get(str(i))
+        verdict, reason = Verdict.NO_CLAIM.value, "a run has no value of it"
+        if refused is not None:
+            reason = refused
+        elif across is not None:
+            claim = _claim(row, Evidence(across, baseline, p_value=p), settings, has_margin or row["is_primary"])
+            verdict, reason = claim.label, claim.reason
+        told = {"p_adjusted": None if row["is_primary"] else p, "verdict": verdict, "reason": reason}
+        judged.append({**row, **told})
     table = pl.DataFrame(judged, schema=METRIC, infer_schema_length=None)
     return table.sort(~pl.col("is_primary"), maintain_order=True)
 
 
-def _claim(row: Mapping[str, Any], across: Across, p: float | None, settings: Settings) -> Claim:
-    baseline = float(row["baseline_ns"])
+def _claim(row: Mapping[str, Any], known: Evidence, settings: Settings, has_margin: bool) -> Claim:
     margin = settings.margin_ns
-    if margin is None and settings.margin_share is not None:
-        margin = settings.margin_share * baseline
-    evidence = Evidence(
-        across,
-        baseline_ns=baseline,
-        margin_ns=margin if row["is_primary"] else None,
+    if margin is None and settings.margin_share is not None and known.baseline_ns is not None:
+        margin = settings.margin_share * known.baseline_ns
+    evidence = replace(
+        known,
+        margin_ns=margin if has_margin else None,
         noise_floor_ns=row.get("noise_floor_ns"),
         clock_ns=float(row["clock_ns"] or 0),
-        p_value=p,
         quantile=0.5,
         n_eff=float(row["n_eff"]),
         shape_change=bool(row["shape_change"]),
     )
     claim = judge(evidence, settings.confidence)
-    if row["clock_ns"] is None and row["family"] not in ("step", "request"):
+    if row["clock_ns"] is None:
         return replace(claim, reason=f"{claim.reason}; the clocks have no proven bound")
     return claim
 
 
+def _largest(bounds: Sequence[int | None]) -> int | None:
+    """Return the largest bound; None where one is not known."""
+    known = [bound for bound in bounds if bound is not None]
+    return max(known) if len(known) == len(bounds) else None
+
+
 def _average(values: Sequence[object]) -> float | None:
     return float(np.mean(np.asarray(values, np.float64))) if len(values) else None
-
-
-def _findings(study: _Study, pairs: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what weakens the comparison."""
-    a, b = study.a, study.b
-    notes = []
-    tools = {run.tools for run in (*a.runs, *b.runs) if run.tools}
-    if len(tools) > 1:
-        said = "; ".join(" and ".join(t) for t in sorted(tools))
-        hint = "Compare runs of one tool with the same options: profilers slow calls down differently."
-        notes.append(Finding("unlike_tools", "warning", f"The runs were recorded by different tools: {said}.", hint))
-    if len(a.runs) != len(b.runs):
-        notes.append(Finding("unequal_arms", "info",
-                             f"Arm A has {plural(len(a.runs), 'run')}, arm B {len(b.runs)}: restarts are not paired.",
-                             "With as many runs per arm, taken in turn, what drifts in time cancels."))  # fmt: skip
-    unpaired = sorted({str(row["metric"]) for row in pairs if not row["paired"]})
-    if unpaired:
-        some = ", ".join(unpaired[:3]) + (f" and {len(unpaired) - 3} more" if len(unpaired) > 3 else "")
-        why = next(str(row["note"]) for row in pairs if not row["paired"])
-        notes.append(Finding("unpaired", "info", f"Compared without pairs: {some}.", why))
-    names = {m.words() for m in study.shared}
-    lost = sorted({m.words() for run in (*study.series_a, *study.series_b) for m in run if m.family != "cause"} - names)
-    if lost:
-        some = ", ".join(lost[:4]) + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
-        notes.append(Finding("not_in_all_runs", "warning", f"Not in all runs, and not compared: {some}.",
-                             "Mark and record the same edges and steps in all runs."))  # fmt: skip
-    return notes

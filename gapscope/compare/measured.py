@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -36,6 +37,8 @@ PAIR = {
     **{f"{side}{q}_ns": pl.Float64 for q in TAILS for side in ("a_", "b_", "difference_")},
     "s_within_ns": pl.Float64,
     "clock_ns": pl.Int64,
+    "a_clock_ns": pl.Int64,
+    "b_clock_ns": pl.Int64,
     "missing_in_a": pl.Int64,
     "missing_in_b": pl.Int64,
     "note": pl.String,
@@ -43,28 +46,38 @@ PAIR = {
 """One row per metric and pair of restarts. ``difference_ns`` is the median of the differences of what has one key, B
 minus A (``paired``), else the difference of the medians; ``low_ns`` and ``high_ns`` its interval within this pair
 (block bootstrap over clusters), which supports no claim; ``no_interval`` says why there is none. ``clock_ns``: how far
-clocks alone can have moved it (null: no bound is known)."""
+clocks alone can have moved it (null: no bound is known), the sum of how far they can have moved the values of each arm."""
 
 
-def measure(a: pl.DataFrame, b: pl.DataFrame, how: Resampling) -> dict[str, Any]:
+OF_REQUESTS = ("request", "latency")
+"""Families of which many are in flight at once."""
+
+
+def measure(a: pl.DataFrame, b: pl.DataFrame, how: Resampling, family: str = "gap") -> dict[str, Any]:
     """Return what one pair of restarts says about one metric: the columns of `PAIR` from ``paired`` on.
 
     Args:
         a: Series of arm A (`gapscope.compare.series.VALUES`).
         b: Series of arm B.
         how: How to resample.
+        family: Of the metric: blocks of requests are no shorter than what is in flight at once.
 
     Raises:
         UsageError: A key occurs twice in one run.
     """
+    if family in OF_REQUESTS:
+        how = replace(how, concurrency=max(how.concurrency, in_flight(a), in_flight(b)))
     found = pair(a, b, ["key"], "value_ns")
     first, second = found.series()
+    clocks = _clock(a), _clock(b)  # each run aligns its clocks anew, so both bounds add
     row: dict[str, Any] = {
         "paired": found.paired,
         "n": min(len(first), len(second)),
         "a_mean_ns": _mean(first),
         "b_mean_ns": _mean(second),
-        "clock_ns": _clock(a, b),
+        "clock_ns": None if None in clocks else sum(bound for bound in clocks if bound is not None),
+        "a_clock_ns": clocks[0],
+        "b_clock_ns": clocks[1],
         "missing_in_a": found.missing_in_a.height,
         "missing_in_b": found.missing_in_b.height,
         "note": found.note,
@@ -92,6 +105,20 @@ def measure(a: pl.DataFrame, b: pl.DataFrame, how: Resampling) -> dict[str, Any]
     return row
 
 
+def in_flight(series: pl.DataFrame) -> int:
+    """Return how many of a series were under way when one began: 95 of 100 found no more; at least 1.
+
+    Args:
+        series: Columns ``at_ns`` (begin) and ``value_ns``.
+    """
+    known = series.select("at_ns", end_ns=pl.col("at_ns") + pl.col("value_ns")).drop_nulls().sort("at_ns")
+    if not known.height:
+        return 1
+    over = known["end_ns"].sort().search_sorted(known["at_ns"], side="right")
+    under_way = pl.Series(range(1, known.height + 1)) - over.cast(pl.Int64)
+    return max(1, int(under_way.quantile(0.95, interpolation="higher") or 1))
+
+
 def _clusters(values: pl.DataFrame, clusters: Mapping[str, str]) -> list[str]:
     return [clusters[key] for key in values["key"]]
 
@@ -104,8 +131,7 @@ def _deviation(values: Floats) -> float | None:
     return float(values.std(ddof=1)) if len(values) > 1 else None
 
 
-def _clock(a: pl.DataFrame, b: pl.DataFrame) -> int | None:
-    """Return how far the clocks can have moved a difference: each run aligns its clocks anew, so both bounds add."""
-    if a["resolution_ns"].null_count() or b["resolution_ns"].null_count():
-        return None
-    return sum(int(bound) for frame in (a, b) for bound in frame["resolution_ns"].sort().tail(1))
+def _clock(series: pl.DataFrame) -> int | None:
+    """Return how far the clocks can have moved a value; None: no bound is known of one."""
+    bounds = series["resolution_ns"]
+    return None if bounds.null_count() else int(bounds.max() or 0)  # type: ignore[arg-type]

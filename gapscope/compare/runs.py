@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -32,6 +32,9 @@ class Run:
         units: Table ``units``.
         tools: Programs that recorded it; runs of different tools are no like with like.
         latencies: Records of a load generator, see `gapscope.loadgen`; None: there are none.
+        notes: What weakens comparisons with it, beside what `gapscope analyze` finds.
+        place: Place among all starts of a study, from 0; None: it goes by its own times.
+        refused: Families of metrics that nothing may be claimed of, and why, such as latencies under closed-loop load.
     """
 
     name: str
@@ -40,6 +43,9 @@ class Run:
     units: pl.DataFrame
     tools: tuple[str, ...] = ()
     latencies: pl.DataFrame | None = field(default=None, repr=False)
+    notes: tuple[Finding, ...] = ()
+    place: int | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def run_of(analysis: Analysis, name: str) -> Run:
 
 
 def read_run(
-    path: str | PathLike[str],
+    path: str | PathLike[str] | Sequence[str],
     *,
     options: LoadOptions | None = None,
     clocks: AlignOptions | None = None,
@@ -74,7 +80,7 @@ def read_run(
 
     Args:
         path: A folder that ``gapscope analyze --out`` wrote, or recordings as `gapscope.analyze` takes them: a file, a
-            folder, a pattern, or several of one run with commas between.
+            folder, a pattern, or several of one run, as a list or with commas between.
         options: See `gapscope.analyze`, as the next ones.
         clocks: See there.
         unmarked: See there.
@@ -86,14 +92,15 @@ def read_run(
         InputError: Nothing in it could be read.
         IdentityError: It holds several runs.
     """
-    folder = Path(path)
+    parts = [part for part in str(path).split(",") if part] if isinstance(path, str | PathLike) else list(path)
+    name = str(path) if isinstance(path, str | PathLike) else ",".join(parts)
+    folder = Path(name)
     if (folder / "handoffs.parquet").is_file():
         return _written(folder), []
-    parts = [part for part in str(path).split(",") if part]
     analysis = analyze(
         parts, options=options, clocks=clocks, unmarked=unmarked, comm_kernels=comm_kernels, progress=progress
     )
-    return run_of(analysis, str(path)), analysis.findings
+    return run_of(analysis, name), analysis.findings
 
 
 def _written(folder: Path) -> Run:

@@ -6,6 +6,7 @@ A value is of one handoff, step or request; its key is what names the same thing
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -25,9 +26,9 @@ class Metric:
     """What a series is of.
 
     Attributes:
-        family: ``request``, ``step``, ``gap``, ``phase`` or ``cause``.
-        edge: Edge as reports write it; empty for steps and requests.
-        part: Phase, or cause and rank; empty for the others.
+        family: ``request``, ``latency``, ``step``, ``gap``, ``phase`` or ``cause``.
+        edge: Edge as reports write it; empty for steps, requests and latencies.
+        part: Phase, or cause and rank, or which latency; empty for the others.
     """
 
     family: str
@@ -36,9 +37,29 @@ class Metric:
 
     def words(self) -> str:
         """Return it as reports write it: ``gap 0 → 1``, ``late_submission @ rank 0 of 0 → 1``, ``step``."""
+        if self.family == "latency":
+            return f"latency {self.part}"
         if self.part:
             return f"{self.part.replace('_', ' ') if self.family == 'phase' else self.part} of {self.edge}"
         return f"{self.family} {self.edge}".strip()
+
+
+Series = Mapping[Metric, pl.DataFrame]
+"""All series of a run."""
+
+
+def has(run: Series, metric: Metric) -> bool:
+    """Tell whether a run has values of a metric; of a cause it has where gaps of the edge are known."""
+    return metric in run or (metric.family == "cause" and Metric("gap", metric.edge) in run)
+
+
+def values_of(run: Series, metric: Metric) -> pl.DataFrame:
+    """Return a series; of a cause that a run has nowhere, zeros for all handoffs that are explained there."""
+    if metric in run:
+        return run[metric]
+    explained = [m for m in run if m.family == "cause" and m.edge == metric.edge]
+    of_edge = run[explained[0]] if explained else run[Metric("gap", metric.edge)]
+    return of_edge.with_columns(value_ns=pl.lit(0, pl.Int64))
 
 
 def series_of(run: Run) -> dict[Metric, pl.DataFrame]:
@@ -46,8 +67,9 @@ def series_of(run: Run) -> dict[Metric, pl.DataFrame]:
 
     Handoffs are those that percentiles are over (complete, in order, past start-up), of causes those that are
     explained; a cause that a handoff lacks is 0 there, not missing. Steps and requests are those past start-up.
+    Latencies are of all requests of the load generator; of one without a value it is null.
     """
-    found = _of_units(run)
+    found = _of_units(run) | _of_latencies(run)
     handoffs = with_edge_names(run.handoffs.filter(COUNTED & pl.col("gap_ns").is_not_null()))
     handoffs = with_phases(handoffs).with_columns(
         key=_key(), cluster=pl.coalesce(pl.col("step").cast(pl.String), _key()), at_ns="consumer_start_ns"
@@ -89,6 +111,18 @@ def _of_units(run: Run) -> dict[Metric, pl.DataFrame]:
     }
 
 
+def _of_latencies(run: Run) -> dict[Metric, pl.DataFrame]:
+    if run.latencies is None:
+        return {}
+    rows = run.latencies.with_columns(cluster="key", resolution_ns=pl.lit(0, pl.Int64))
+    kinds = [column.removesuffix("_ns") for column in rows.columns if column in {"e2e_ns", "ttft_ns", "tpot_ns"}]
+    return {
+        Metric("latency", part=kind): _series(rows, f"{kind}_ns", "resolution_ns")
+        for kind in kinds
+        if rows[f"{kind}_ns"].count()
+    }
+
+
 def _of_causes(run: Run, handoffs: pl.DataFrame, edge: str) -> dict[Metric, pl.DataFrame]:
     tiles = run.tiles.join(handoffs.select("handoff_id"), on="handoff_id", how="semi")
     explained = handoffs.join(tiles.select("handoff_id").unique(), on="handoff_id", how="semi", maintain_order="left")
@@ -102,4 +136,4 @@ def _of_causes(run: Run, handoffs: pl.DataFrame, edge: str) -> dict[Metric, pl.D
     return found
 
 
-__all__ = ["EDGE", "VALUES", "Metric", "series_of"]
+__all__ = ["EDGE", "VALUES", "Metric", "Series", "has", "series_of", "values_of"]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gapscope.graph.build import Graph
 from gapscope.graph.edges import TYPES
-from gapscope.graph.kernels import NONE, Arrays, most_ways, time_of, ways_back
+from gapscope.graph.kernels import LAUNCH, NONE, Arrays, most_ways, time_of, ways_back
 from gapscope.graph.walks import clock_bounds
 
 Ints = npt.NDArray[np.int64]
@@ -98,7 +98,7 @@ def forward_of(graph: Graph) -> Forward:
     used, position = np.unique(window, return_inverse=True)
     bounds = clock_bounds(graph, used)
     inner = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.first)
-    capacity = len(g.source) + 3 * len(g.start) + 1
+    capacity = len(g.source) + 4 * len(g.start) + 1
     first, source, ready, kind = _ways(g, bounds, position.astype(np.int32), inner, capacity)
     order, dropped = _ordered(first, source, ready)
     lag = np.where(ready >= _DROPPED, 0, ready - time[source])
@@ -141,7 +141,11 @@ def inner_waits(start: Ints, end: Ints, lane: Indices, n_ops: int, first: Indice
 
 @nb.njit(cache=True, nogil=True)
 def _ways(g: Arrays, bounds: Ints, window: Indices, inner: Indices, capacity: int) -> tuple[Ints, Indices, Ints, Bytes]:
-    """Return all ways to all nodes: ``first, source, ready, kind``."""
+    """Return all ways to all nodes: ``first, source, ready, kind``.
+
+    An operation that began before the call that launched it had returned moves with that return, but begins no sooner
+    than the call.
+    """
     n = 2 * len(g.start)
     first, source = np.zeros(n + 1, np.int64), np.empty(capacity, np.int32)
     ready, kind = np.empty(capacity, np.int64), np.empty(capacity, np.int8)
@@ -151,6 +155,10 @@ def _ways(g: Arrays, bounds: Ints, window: Indices, inner: Indices, capacity: in
         at = time_of(g, node)
         count, _ = ways_back(g, node, at, bounds[window[node]], found)
         for k in range(count):
+            call = found[k, 0] // 2
+            if found[k, 2] == LAUNCH and found[k, 0] % 2 == 1 and found[k, 1] < g.end[call]:
+                source[total], ready[total], kind[total] = 2 * call, min(g.start[call], at), LAUNCH
+                total += 1
             source[total], ready[total] = found[k, 0], found[k, 1]
             kind[total] = _OWN_START if found[k, 2] == NONE else found[k, 2]
             total += 1
@@ -239,7 +247,8 @@ def _replay(  # noqa: PLR0917 - what a replay needs
     is_floor: bool,
 ) -> Ints:
     """Return when each node would have happened (see `Forward.replay`)."""
-    value = np.empty(len(time), np.int64)
+    # A way that is left out may come from a node that has no value yet.
+    value = time.copy()
     for i in range(len(order)):
         node = order[i]
         held_by = binding[node]
@@ -250,7 +259,7 @@ def _replay(  # noqa: PLR0917 - what a replay needs
         for j in range(first[node], first[node + 1]):
             r = value[source[j]] + lag[j]
             if r > latest or (r == latest and node % 2 == 0):
-                latest, last = r, j
+                latest, last = r, np.int64(j)
         rest = residual[node] - less[node]
         if is_floor and last != held_by and kind[last] != _OWN_START and kind[held_by] != _OWN_START:
             rest = min(rest, np.int64(floor[kind[last]]))

@@ -105,6 +105,12 @@ def most_ways(first: Indices) -> int:
 
 
 @nb.njit(cache=True, nogil=True)
+def waits_for(g: Arrays, node: int, other: int) -> bool:
+    """Return whether an edge leads to a node from another."""
+    return bool(np.any(g.source[g.first[node] : g.first[node + 1]] == other))
+
+
+@nb.njit(cache=True, nogil=True)
 def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[int, bool]:
     """Write down from where a node may have been held: its own start, its launch, what was before it, its edges.
 
@@ -133,7 +139,9 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
     elif item < g.n_ops[0]:
         c = g.call[item]
         if c != NONE and g.start[c] <= limit + bound[own, g.clock[c]]:
-            found[n] = (2 * c + 1, min(g.end[c], limit), LAUNCH, np.int64(g.call_level[item]))
+            # The return of a call that waits for what it launches (a blocking copy) holds nothing of that.
+            from_node, ready = (2 * c, g.start[c]) if waits_for(g, 2 * c + 1, node + 1) else (2 * c + 1, g.end[c])
+            found[n] = (from_node, min(ready, limit), LAUNCH, np.int64(g.call_level[item]))
             n += 1
         # Operations of one stream may overlap lawfully: the later one then begins within the earlier.
         if item > 0 and g.lane[item - 1] == g.lane[item] and g.start[item - 1] < limit:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
 from gapscope.causes.names import CAUSES
-from gapscope.clocks import Alignment
-from gapscope.findings import Finding
+from gapscope.figures import Results
 from gapscope.page.edges import Edges, is_counted
 from gapscope.page.payload import frame_columns, pack
 from gapscope.plots.style import KIND_LOOKS, axis, cause_look, fill, ink, layout
 from gapscope.plots.timeline import MOST_ARROWS
 from gapscope.schema import EVENTS
-from gapscope.trace import Trace
 from gapscope.views import place, windows_of
 from gapscope.views.timeline import MOST_BARS
 from gapscope.wording import in_words, without_arguments
@@ -35,29 +33,13 @@ _TILE = ["duration_ns", "phase", "cause", "rank", "lane", "op", "what", "evidenc
 _FEWER = 0.85
 
 
-class Reported(Protocol):
-    """What is reported: `gapscope.Analysis`, which lies above this package."""
-
-    trace: Trace
-    handoffs: pl.DataFrame
-    tiles: pl.DataFrame
-    findings: list[Finding]
-    timebase: Alignment | None
-    units: pl.DataFrame
-    exposure: pl.DataFrame
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """Content of ``summary.json``."""
-
-
 def zero_of(handoffs: pl.DataFrame) -> int:
     """Return the time that all of the page count from: the first event of any handoff."""
     first = handoffs.select(pl.min_horizontal(*(pl.col(c).min() for c in _EVENT_TIMES))).to_series()
     return int(first.fill_null(0).sum())
 
 
-def core(analysis: Reported, edges: Edges, zero_ns: int, shown: pl.Series) -> dict[str, Any]:
+def core(analysis: Results, edges: Edges, zero_ns: int, shown: pl.Series) -> dict[str, Any]:
     """Return what the page needs from the start: all handoffs, and how things look.
 
     Args:
@@ -105,7 +87,7 @@ def tiles_of(handoffs: pl.DataFrame, tiles: pl.DataFrame) -> dict[str, Any]:
     return frame_columns(rows.with_columns(runner_up="_short").select(_TILE))
 
 
-def context(analysis: Reported, zero_ns: int, budget: int = CONTEXT_BUDGET) -> tuple[str, pl.Series]:
+def context(analysis: Results, zero_ns: int, budget: int = CONTEXT_BUDGET) -> tuple[str, pl.Series]:
     """Return what was recorded around handoffs, packed, and of which handoffs it is there.
 
     All, if they fit; else those with the longest gaps of each edge.
@@ -131,7 +113,7 @@ def _by_importance(handoffs: pl.DataFrame) -> pl.Series:
     return by_gap.with_columns(_nth=pl.int_range(pl.len()).over(edge)).sort("_nth", maintain_order=True)["handoff_id"]
 
 
-def _placed(analysis: Reported, chosen: pl.Series, zero_ns: int) -> dict[str, Any]:
+def _placed(analysis: Results, chosen: pl.Series, zero_ns: int) -> dict[str, Any]:
     placed = place(analysis.trace, analysis.timebase, windows=_windows(analysis, chosen))
     items = placed.items.with_columns(
         length_ns=pl.col("end_ns") - pl.col("start_ns"), name=pl.col("name").cast(pl.String)
@@ -145,7 +127,7 @@ def _placed(analysis: Reported, chosen: pl.Series, zero_ns: int) -> dict[str, An
     }
 
 
-def _windows(analysis: Reported, chosen: pl.Series) -> Mapping[int, pl.DataFrame]:
+def _windows(analysis: Results, chosen: pl.Series) -> Mapping[int, pl.DataFrame]:
     """Return for each rank the windows of the handoffs that it is a part of."""
     handoffs = analysis.handoffs.filter(chosen)
     spans = handoffs.select("handoff_id", "src_rank", "dst_rank").hstack(windows_of(handoffs))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from gapscope.clocks.pair import pair_view
-from gapscope.page.content import Reported
+from gapscope.figures import Results
 from gapscope.page.edges import Edges, is_counted
 from gapscope.plots.alignment import alignment_figure
 from gapscope.plots.gaps import gaps_spec, history_spec
@@ -53,7 +53,7 @@ class PageFigure(NamedTuple):
         return int(self.spec["layout"]["height"])
 
 
-def figures_of(analysis: Reported, edges: Edges) -> dict[str, PageFigure]:
+def figures_of(analysis: Results, edges: Edges) -> dict[str, PageFigure]:
     """Return the figures by name, in the order of the page."""
     summary = analysis.summary
     found: dict[str, PageFigure] = {}
@@ -68,7 +68,7 @@ def figures_of(analysis: Reported, edges: Edges) -> dict[str, PageFigure]:
     return found | _clocks(analysis)
 
 
-def _gaps(analysis: Reported, edges: Edges) -> dict[str, PageFigure]:
+def _gaps(analysis: Results, edges: Edges) -> dict[str, PageFigure]:
     """Return the figure of all gaps, and one over time for each edge that has any."""
     gaps, shown = gaps_of(analysis.handoffs, is_counted()), analysis.summary["edges"]
     if not gaps.height:
@@ -92,7 +92,7 @@ def page_figure(section: str, spec: Spec, edge: int | None = None, *, picks: boo
     return PageFigure(section, title, subtitle, {**spec, "layout": layout}, edge, picks)
 
 
-def _clocks(analysis: Reported) -> dict[str, PageFigure]:
+def _clocks(analysis: Results) -> dict[str, PageFigure]:
     """Return one figure per host clock beside the reference, if there are any."""
     timebase = analysis.timebase
     if timebase is None:

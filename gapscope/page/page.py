@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from gapscope.causes.names import CAUSES
 from gapscope.errors import UsageError
+from gapscope.figures import Results
 from gapscope.page import content, headline
-from gapscope.page.content import Reported
 from gapscope.page.edges import Edges
 from gapscope.page.figures import figures_of
 from gapscope.page.held import causes_table
@@ -54,7 +54,7 @@ _CONTEXT = (
 """Sections that stand only where there is something to say: id, name, and what the table shows."""
 
 
-def write_report(analysis: Reported, path: str | PathLike[str], version: str) -> None:
+def write_report(analysis: Results, path: str | PathLike[str], version: str) -> None:
     """Write all of an analysis as one page that needs no network.
 
     Args:
@@ -72,7 +72,7 @@ def write_report(analysis: Reported, path: str | PathLike[str], version: str) ->
         raise UsageError(f"{Path(path)}: the report cannot be written: {error.strerror or error}.") from error
 
 
-def render_report(analysis: Reported, version: str, context_budget: int = content.CONTEXT_BUDGET) -> str:
+def render_report(analysis: Results, version: str, context_budget: int = content.CONTEXT_BUDGET) -> str:
     """Return the page as text.
 
     Args:
@@ -131,7 +131,7 @@ def _own(name: str) -> str:
     return files("gapscope.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def _sections(analysis: Reported, edges: Edges) -> dict[str, list[Block]]:
+def _sections(analysis: Results, edges: Edges) -> dict[str, list[Block]]:
     """Return the tables and paragraphs of each section."""
     summary = analysis.summary
     shown: dict[str, list[Block]] = {"recordings": blocks(render_recordings(summary))}

@@ -22,7 +22,7 @@ from gapscope.page.tables import Block, PageTable
 from gapscope.plots.html import POLICY, plotly_js
 from gapscope.schema import SCHEMA_VERSION
 
-_CODE = ("decode.js", "theme.js", "figures.js", "simple.js")
+_CODE = ("decode.js", "elements.js", "theme.js", "figures.js", "simple.js")
 
 
 class Verdict(NamedTuple):

@@ -89,8 +89,8 @@ def render_metrics(metrics: Sequence[Mapping[str, Any]], verbose: bool) -> Rende
         table.add_row(
             m["metric"] + ("" if m["paired"] else " (unpaired)"),
             f"{m['n']:,}",
-            duration(round(m["a_p50_ns"])),
-            duration(round(m["b_p50_ns"])),
+            duration(round(m["a_p50_ns"]), m["a_clock_ns"] or 0),
+            duration(round(m["b_p50_ns"]), m["b_clock_ns"] or 0),
             f"< {duration(clock)}" if below else signed(round(m["difference_ns"])),
             interval_words(m),
             _tail(m),
@@ -151,14 +151,32 @@ def _part(part: float, whole: float) -> str:
 def render_pairs(pairs: Sequence[Mapping[str, Any]], metric: str) -> RenderableType:
     """Return one row per pair of restarts of a metric."""
     table = plain_table(f"{metric}, pair by pair", "", ">n", ">n_eff", ">difference", "within the pair", "")
+    short = short_names([row[arm] for row in pairs for arm in ("run_a", "run_b")])
     for row in [p for p in pairs if p["metric"] == metric]:
         between = ""
         if row["low_ns"] is not None:
             between = f"{signed(round(row['low_ns']))} … {signed(round(row['high_ns']))}"
         difference = signed(None if row["difference_ns"] is None else round(row["difference_ns"]))
         words = row["no_interval"] or ("at least this wide" if row["at_least"] else "")
-        table.add_row(row["run_a"], row["run_b"], f"{row['n']:,}", f"{row['n_eff']:.0f}", difference, between, words)
+        table.add_row(
+            short[row["run_a"]], short[row["run_b"]], f"{row['n']:,}", f"{row['n_eff']:.0f}", difference, between, words
+        )
     return table
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Return names without the folders that all of them share.
+
+    >>> short_names(["runs/a/1", "runs/b/1"])
+    {'runs/a/1': 'a/1', 'runs/b/1': 'b/1'}
+    """
+    folders = [name.split("/")[:-1] for name in set(names)]
+    shared = 0
+    for level in zip(*folders, strict=False):
+        if len(set(level)) > 1:
+            break
+        shared += 1
+    return {name: "/".join(name.split("/")[shared:]) if len(folders) > 1 else name for name in names}
 
 
 def note_words(primary: Mapping[str, Any]) -> str:

@@ -17,6 +17,9 @@ from gapscope.graph.kernels import BODY, LEAD, UNKNOWN
 
 EDGE = ("kind", "group", "src_rank", "dst_rank", "channel", "direction")
 
+COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
+"""Handoffs that percentiles are over."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -62,8 +65,7 @@ class Model:
         passed = self.explained.passed.with_columns(
             phase=self.explained.tiles["phase"], cause=pl.col("cause").cast(pl.String), node=self._nodes
         )
-        counted = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order") == "ok")
-        edges = self.explained.handoffs.select("handoff_id", *EDGE, counted=counted)
+        edges = self.explained.handoffs.select("handoff_id", *EDGE, counted=COUNTED)
         return passed.join(edges, on="handoff_id", how="left", maintain_order="left")
 
     @cached_property
@@ -79,9 +81,17 @@ class Model:
         return pl.Series(node).replace(-1, None)
 
     def _next_on_thread(self, item: int, at_ns: int) -> int:
-        """Return the start of the first item of a thread that begins at a time or later; -1: there is none."""
+        """Return what comes next on a thread after a time: the end of an item, or the start of one; -1: nothing does.
+
+        Args:
+            item: The item of the thread that began last before.
+            at_ns: The time.
+        """
         lane, hosts = self.graph.items.lane, self.graph.items.n_ops
         of_hosts = lane[hosts:]
         first, until = (hosts + np.searchsorted(of_hosts, lane[item], side=s) for s in ("left", "right"))
         found = first + np.searchsorted(self.graph.items.start[first:until], at_ns, side="left")
+        end = self.graph.items.end[item]
+        if end > at_ns and (found == until or end < self.graph.items.start[found]):
+            return 2 * item + 1
         return int(2 * found) if found < until else -1

@@ -11,7 +11,7 @@ from gapscope.causes.headroom import on_all_ranks
 from gapscope.causes.names import CAUSES
 from gapscope.errors import UsageError
 from gapscope.phases import PHASES
-from gapscope.whatif.model import EDGE, Model
+from gapscope.whatif.model import COUNTED, EDGE, Model
 
 P10 = "p10"
 _CLASS = [*EDGE, "cause", "rank"]
@@ -87,7 +87,9 @@ def chosen(model: Model, scenario: Scenario) -> pl.DataFrame:
     wanted = {
         name: getattr(scenario, name) for name in ("cause", "src_rank", "dst_rank", "rank", "phase", "handoff_id")
     }
-    found = parts.filter(pl.col(name) == value for name, value in wanted.items() if value is not None)
+    found = parts
+    for name, value in wanted.items():
+        found = found if value is None else found.filter(pl.col(name) == value)
     if not found.height:
         there = ", ".join(sorted(parts["cause"].unique())) or "none at all"
         raise UsageError(f"No tile fits ({scenario.words()}). Causes that there are: {there}.")
@@ -96,14 +98,13 @@ def chosen(model: Model, scenario: Scenario) -> pl.DataFrame:
 
 def _to_best_tenth(model: Model, parts: pl.DataFrame) -> pl.DataFrame:
     """Return tiles with ``gone_ns`` so that each handoff keeps what the best tenth spends on that cause."""
-    of_edge = model.explained.handoffs.join(
-        parts.filter("counted").select("handoff_id").unique(), on="handoff_id", how="semi"
-    )
-    numbers = of_edge.group_by(EDGE).agg(handoffs=pl.len())
+    counted = COUNTED & (pl.col("gap_ns") >= 0)  # one without a gap has no tiles, but counts
+    numbers = model.explained.handoffs.filter(counted).group_by(EDGE).agg(handoffs=pl.len())
     totals = parts.group_by("handoff_id", *_CLASS, "counted").agg(total_ns=pl.col("length_ns").sum())
     with_it = totals.filter("counted").group_by(_CLASS).agg("total_ns").join(numbers, on=EDGE, nulls_equal=True)
     # Handoffs without the cause spend nothing on it: they are the best.
-    nth = (pl.col("handoffs") * 0.1).ceil().cast(pl.Int64) - 1 - (pl.col("handoffs") - pl.col("total_ns").list.len())
+    without = pl.col("handoffs").cast(pl.Int64) - pl.col("total_ns").list.len()
+    nth = (pl.col("handoffs").cast(pl.Int64) + 9) // 10 - 1 - without
     best = with_it.with_columns(
         best_ns=pl.when(nth < 0).then(0).otherwise(
             pl.col("total_ns").list.sort().list.get(pl.max_horizontal(nth, 0), null_on_oob=True)

@@ -30,7 +30,8 @@ def unit_slack(model: Model) -> pl.DataFrame:
     allowed, next_way = latest(forward, np.unique(ends))
     begin = find_walks(model.graph, walked).begin
     known = begin != NO_NODE
-    slack = np.where(known, allowed[np.maximum(begin, 0)] - forward.time[np.maximum(begin, 0)], NEVER)
+    slack = np.full(len(begin), NEVER, np.int64)
+    slack[known] = allowed[begin[known]] - forward.time[begin[known]]
     held = absorbers(forward, next_way, np.where(known & (slack > 0) & (slack < NEVER // 2), begin, NO_NODE))
     item = pl.Series(held).replace(NO_NODE, None) // 2
     facts = item_facts(model.graph, item).select("item", absorbed_rank="item_rank", absorbed_by="label")

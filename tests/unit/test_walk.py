@@ -61,7 +61,9 @@ class Plain:
         elif i < self.n_ops:
             c = self.call[i]
             if c != NONE and self.start[c] - t <= bound[self.clock[i]][self.clock[c]]:
-                found.append((2 * c + 1, min(self.end[c], t), TYPE["launch"], self.call_level[i]))
+                is_blocking = any(edge[0] == 2 * i + 1 for edge in self.edges[2 * c + 1])
+                launched = (2 * c, self.start[c]) if is_blocking else (2 * c + 1, self.end[c])
+                found.append((launched[0], min(launched[1], t), TYPE["launch"], self.call_level[i]))
             if i and self.lane[i - 1] == self.lane[i] and self.start[i - 1] < t:
                 found.append((2 * i - 1, min(self.end[i - 1], t), TYPE["stream"], EVIDENCE.index("structural")))
         elif self.before[i] != NONE:
@@ -608,6 +610,17 @@ def test_host_time_right_before_a_consumer_on_the_host_can_vanish():
     tiles = walked(g, ONE, walks)
     assert [(t[1], t[2], t[3]) for t in tiles] == [(10, 95, LEAD), (5, 10, BODY)]
     assert replayed(g, ONE, walks, parts_of(tiles[:1]))[0] == [10]
+
+
+def test_a_blocking_copy_is_walked_to_the_begin_of_its_call():
+    """The call from 10 to 60 returns after its copy (20 to 50); the clocks may be 40 off."""
+    g = graph(
+        ops=[(20, 50, 0)], hosts=[(0, 2, 10), (10, 60, 10)], call=[2], clock=[0, 1, 1], edges=[(5, 1, 50, "sync")]
+    )
+    bounds = np.array([[[0, 40], [40, 0]]], np.int64)
+    kinds = [(t[1], t[2], t[3], t[4]) for t in walked(g, bounds, [(1, 0, 50, 0)])]
+    assert kinds == [(20, 50, BODY, 0), (10, 20, RESIDUAL, 0), (2, 10, HOST_GAP, 2), (0, 2, BODY, 1)]
+    assert replayed(g, bounds, [(1, 0, 50, 0)], [(0, 4, 8)])[0] == [42]
 
 
 def test_a_circle_of_equal_times_ends_as_unknown():
