@@ -628,7 +628,7 @@ FIXES: Table = {
     "sooner_low_p50_ns": Column(
         pl.Int64(),
         "Median of how much less each would have taken, at least: what passes between something and the last of what "
-        "it waited for stays as measured, whatever that is then.",
+        "it waited for stays as measured, whatever that is then. Null: no recorded end hangs on what is gone.",
     ),
     "sooner_high_p50_ns": Column(
         pl.Int64(), "The same at most: where something else comes last, the least that usually passes after such."

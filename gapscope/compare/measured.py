@@ -46,7 +46,7 @@ PAIR = {
 """One row per metric and pair of restarts. ``difference_ns`` is the median of the differences of what has one key, B
 minus A (``paired``), else the difference of the medians; ``low_ns`` and ``high_ns`` its interval within this pair
 (block bootstrap over clusters), which supports no claim; ``no_interval`` says why there is none. ``clock_ns``: how far
-clocks alone can have moved it (null: no bound is known), the sum of how far they can have moved the values of each arm."""
+clocks alone can have moved it (null: no bound is known): the sum of how far they can have moved values of each arm."""
 
 
 OF_REQUESTS = ("request", "latency")

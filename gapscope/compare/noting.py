@@ -55,7 +55,7 @@ def notes_on(
     unpaired = {str(row["metric"]): str(row["note"]) for row in pairs if not row["paired"]}
     if unpaired:
         why = next(iter(unpaired.values())) or "no key is in both"
-        message = f"Compared without pairs: {_some(sorted(unpaired), 3)}."
+        message = f"Compared without pairs: {_some(list(unpaired), 3)}."
         notes.append(Finding("unpaired", "info", message, f"{why[:1].upper()}{why[1:]}."))
     runs = (*series_a, *series_b)
     shared = set(runs[0]).intersection(*runs[1:])

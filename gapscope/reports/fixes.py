@@ -24,7 +24,7 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     gone = [f for f in fixes if f["to"] == "0" and f["sooner_high_p50_ns"] is not None]
     best = {(f["cause"], f["rank"]): f for f in fixes if f["to"] != "0"}
     if not gone:
-        return []
+        return _unknown(fixes)
     unit, before = gone[0]["unit"], gone[0]["before_p50_ns"]
     shown = [f for f in gone if f["sooner_high_p50_ns"] >= before * _LEAST_SHARE][:_MOST]
     rest = len([f for f in gone if f["cause"] is not None]) - len([f for f in shown if f["cause"] is not None])
@@ -51,7 +51,20 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
             f" {rest} more reach no end of a {unit} by anything recorded, or hardly: a wait that no record ties to "
             "another rank stays as long as it was."
         )
-    return [*([table] if shown else []), Text(note, style="dim")]
+    return [*([table] if shown else []), Text(note, style="dim"), *_unknown(fixes)]
+
+
+def _unknown(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """Return the causes on which no recorded end hangs: what they would bring is not nothing, it is not known."""
+    names = [
+        f["cause"] + ("" if f["rank"] is None else f" @ rank {f['rank']}")
+        for f in fixes
+        if f["to"] == "0" and f["cause"] is not None and f["sooner_high_p50_ns"] is None
+    ]
+    if not names:
+        return []
+    words = f"No recorded end of a {fixes[0]['unit']} hangs on {', '.join(names)}: what they would bring is not known."
+    return [Text(words, style="dim")]
 
 
 def between(low_ns: int, high_ns: int) -> str:

@@ -95,6 +95,11 @@ def render_html(summary: dict[str, Any], findings: Sequence[Finding]) -> str:
 
 
 def render_headline(summary: dict[str, Any]) -> Text:
+    """Return how many handoffs there are and what became of them.
+
+    Args:
+        summary: Content of ``summary.json``.
+    """
     n = summary["handoffs"]
     if not n["total"]:
         return Text("No handoffs found", style="bold")
@@ -113,6 +118,11 @@ def render_headline(summary: dict[str, Any]) -> Text:
 
 
 def render_recordings(summary: dict[str, Any]) -> Table:
+    """Return what was recorded, one line per process.
+
+    Args:
+        summary: Content of ``summary.json``.
+    """
     table = plain_table("rank", "recorded by", "file", ">window", ">GPU ops", ">marks")
     for r in summary["recordings"]:
         tool = f"{r['tool']} {r['version'] or ''}".strip()
@@ -197,6 +207,11 @@ def _is_bounded(entry: dict[str, Any]) -> bool:
 
 
 def render_edges(summary: dict[str, Any]) -> Table:
+    """Return one line per edge: transport, size, and how its gaps are spread.
+
+    Args:
+        summary: Content of ``summary.json``.
+    """
     table = plain_table("handoffs", "transport", ">size p50", ">n", *(f">gap {q}" for q in _QUANTILES), ">±")
     for edge in summary["edges"]:
         gap = edge["gap"]
@@ -218,6 +233,11 @@ def _error(bound_ns: int | None, counted: int) -> str:
 
 
 def render_phases(edge: dict[str, Any]) -> Table:
+    """Return the phases of one edge.
+
+    Args:
+        edge: One of ``edges`` of ``summary.json``.
+    """
     table = plain_table(f"phases {edge_name(edge)}", "", *(f">{q}" for q in _QUANTILES), ">±")
     for phase, words in _PHASE_WORDS.items():
         spread = edge["phases"][phase]
@@ -234,6 +254,11 @@ def render_phases(edge: dict[str, Any]) -> Table:
 
 
 def render_left_out(summary: dict[str, Any]) -> Text:
+    """Return what percentiles leave out, and what weakens them.
+
+    Args:
+        summary: Content of ``summary.json``.
+    """
     n = summary["handoffs"]
     parts = [f"{n['start_up']:,} start-up ({summary['start_up_rule']})"] if n["start_up"] else []
     parts += [f"{v:,} {k.replace('_', ' ')}" for k, v in n["status"].items() if k != "complete"]

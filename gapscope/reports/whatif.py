@@ -48,6 +48,9 @@ def effects_parts(found: Mapping[str, Any]) -> list[RenderableType]:
         table = plain_table("", ">n", ">p50 as recorded", ">would take", ">less by", ">of it", ">four fifths of them")
         for unit, row in over.items():
             before = row["before_p50_ns"]
+            if row["sooner_low_p50_ns"] is None:
+                table.add_row(f"{unit}s", f"{row['n']:,}", duration(before), "not known", "not known", "-", "-")
+                continue
             table.add_row(
                 f"{unit}s",
                 f"{row['n']:,}",
@@ -58,6 +61,10 @@ def effects_parts(found: Mapping[str, Any]) -> list[RenderableType]:
                 f"{duration(row['after_p10_ns'])} … {duration(row['after_p90_ns'])}",
             )
         parts.append(table)
+        if any(row["sooner_low_p50_ns"] is None for row in over.values()):
+            parts.append(
+                Text("No recorded end of a step or request hangs on what is gone: what it would bring is not known.")
+            )
     else:
         parts.append(
             Text("No step or request past start-up is marked and recorded from begin to end: no end to reach.")

@@ -44,7 +44,8 @@ class Effects:
         units: One row per step or request that has both ends: ``unit, id, job, steady, before_ns`` (its length),
             ``sooner_low_ns, sooner_high_ns`` (by how much less it would have taken: a step counts from the end of the
             step before it, a request from its own begin), ``end_sooner_low_ns, end_sooner_high_ns`` (by how much
-            earlier it would have ended: what earlier units gained included). In order of their ends.
+            earlier it would have ended: what earlier units gained included). In order of their ends. All but the
+            first five are null where no recorded end hangs on what is gone: then nobody knows.
         tiles: Number of tiles that shrink.
         gone_ns: Their time that is gone; tiles of several handoffs may be the same time.
         not_replayed_ns: Of it the time of tiles that are not in the graph, so that nothing is known of what they held.
@@ -118,10 +119,14 @@ def replayed(model: Model, removed: pl.DataFrame) -> pl.DataFrame:
         begin = pl.when(pl.col("unit") == "step").then(before).otherwise(f"{name}_begin")
         table = table.with_columns((pl.col(f"{name}_end") - begin).alias(name))
     both, ends = ("sticky", "floor"), ("sticky_end", "floor_end")
-    return table.with_columns(
+    table = table.with_columns(
         sooner_low_ns=pl.min_horizontal(both), sooner_high_ns=pl.max_horizontal(both),
         end_sooner_low_ns=pl.min_horizontal(ends), end_sooner_high_ns=pl.max_horizontal(ends),
     ).select(pl.col(n).cast(t) for n, t in UNIT_EFFECT.items())  # fmt: skip
+    if not removed.height or model.reaches_an_end(gone[0]):
+        return table
+    # What brings them on their way is not recorded: that no end moves says nothing.
+    return table.with_columns(pl.lit(None, pl.Int64).alias(n) for n in UNIT_EFFECT if "sooner" in n)
 
 
 def _of_nodes(shift: Ints, nodes: Ints) -> Ints:

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes import Explained
-from gapscope.causes.units import Units
+from gapscope.causes.units import NO_NODE, Units
 from gapscope.errors import ReplayError
 from gapscope.graph import Graph
-from gapscope.graph.forward import Forward, forward_of
+from gapscope.graph.forward import NEVER, Forward, forward_of, latest
 from gapscope.graph.kernels import BODY, LEAD, UNKNOWN
+
+Ints = npt.NDArray[np.int64]
 
 EDGE = ("kind", "group", "src_rank", "dst_rank", "channel", "direction")
 
@@ -48,6 +51,15 @@ class Model:
         if node is not None:
             raise ReplayError(self._name(node), int(forward.time[node]))
         return forward
+
+    @cached_property
+    def allowed(self) -> tuple[Ints, Ints]:
+        """How late each node may be with all ends where they were (`gapscope.graph.forward.latest`)."""
+        return latest(self.forward, np.unique(self.units.last[self.units.last != NO_NODE]))
+
+    def reaches_an_end(self, nodes: Ints) -> bool:
+        """Tell whether the end of any step or request hangs on any of some nodes, by what is recorded."""
+        return bool((self.allowed[0][nodes] < NEVER).any()) if len(nodes) else False
 
     def _name(self, node: int) -> str:
         items, item = self.graph.items, node // 2

@@ -63,11 +63,10 @@ def _row(model: Model, tiles: pl.DataFrame, unit: str) -> dict[str, object]:
     low, high, before = (
         mine[c].quantile(0.5, interpolation="linear") for c in ("sooner_low_ns", "sooner_high_ns", "before_ns")
     )
-    row = {"unit": unit, "units": mine.height}
-    if low is None or high is None or before is None:
+    row = {"unit": unit, "units": mine.height, "before_p50_ns": None if before is None else round(before)}
+    if low is None or high is None:
         return row
     return row | {
-        "before_p50_ns": round(before),
         "sooner_low_p50_ns": round(low),
         "sooner_high_p50_ns": round(high),
         "is_sensitive": bool(high > 0 and (high - low) > SENSITIVE * high),

@@ -8,7 +8,7 @@ import polars as pl
 from gapscope.causes.facts import item_facts
 from gapscope.causes.units import NO_NODE
 from gapscope.graph import find_walks
-from gapscope.graph.forward import NEVER, absorbers, latest
+from gapscope.graph.forward import NEVER, absorbers
 from gapscope.schema import SLACK, dtypes
 from gapscope.whatif.model import Model
 
@@ -26,8 +26,7 @@ def unit_slack(model: Model) -> pl.DataFrame:
     if not walked.height:
         return pl.DataFrame(schema=dtypes(SLACK))
     forward = model.forward
-    ends = model.units.last[model.units.last != NO_NODE]
-    allowed, next_way = latest(forward, np.unique(ends))
+    allowed, next_way = model.allowed
     begin = find_walks(model.graph, walked).begin
     known = begin != NO_NODE
     slack = np.full(len(begin), NEVER, np.int64)

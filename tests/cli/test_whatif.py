@@ -231,7 +231,9 @@ def test_a_gain_that_may_be_none_is_shown_with_both_bounds():
 
 def test_units_of_no_length_and_none_at_all():
     assert render_fixes([]) == []
-    assert render_fixes([{**FIX, "sooner_high_p50_ns": None}]) == []
+    unknown = printed(render_fixes([{**FIX, "sooner_low_p50_ns": None, "sooner_high_p50_ns": None}]))
+    assert "what they would bring is not known" in unknown
+    assert FIX["cause"] in unknown
     text = printed(render_fixes([{**FIX, "before_p50_ns": 0, "sooner_low_p50_ns": 0, "sooner_high_p50_ns": 0}]))
     no_nonsense(text)
 

@@ -149,8 +149,10 @@ def test_bounds_are_in_order_and_no_end_comes_later(run):
         return
     for scenario in (Scenario(), Scenario(to="p10"), Scenario(rank=1, to="50%")):
         units = found.whatif(scenario).units
-        assert (units["sooner_low_ns"] <= units["sooner_high_ns"]).all()
-        assert (units["end_sooner_low_ns"] >= 0).all()
+        assert units["sooner_low_ns"].null_count() in {0, units.height}  # not known, for all alike
+        known = units.drop_nulls("sooner_low_ns")
+        assert (known["sooner_low_ns"] <= known["sooner_high_ns"]).all()
+        assert (known["end_sooner_low_ns"] >= 0).all()
     assert (found.slack["unit_slack_ns"].drop_nulls() >= 0).all()
-    for row in found.fixes.to_dicts():
+    for row in found.fixes.drop_nulls("sooner_low_p50_ns").to_dicts():
         assert row["sooner_low_p50_ns"] <= row["sooner_high_p50_ns"]

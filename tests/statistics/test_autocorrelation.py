@@ -36,6 +36,36 @@ def test_effective_size_of_an_autoregressive_series(rho):
     assert effective_size(autoregressive(n, rho)) == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.06)
 
 
+def politis_white(values):
+    """Return the block length as the papers write it down, one lag after the other."""
+    x = np.array(values, float) - np.mean(values)
+    n = len(x)
+
+    def covariance(k):
+        return sum(x[t] * x[t + abs(k)] for t in range(n - abs(k))) / n
+
+    def flat_top(t):
+        return 1 if abs(t) <= 0.5 else 2 * (1 - abs(t))
+
+    limit = 2 * math.sqrt(math.log10(n) / n)
+    most = math.ceil(math.sqrt(n)) + 5
+    small = [None, *(abs(covariance(k) / covariance(0)) < limit for k in range(1, most + 1))]
+    quiet = [m for m in range(most - 4) if all(small[m + 1 : m + 6])]
+    m = quiet[0] if quiet else max(k for k in range(1, most + 1) if not small[k])
+    lags = min(2 * max(m, 1), most)
+    terms = [(k, flat_top(k / lags) * covariance(k)) for k in range(-lags, lags + 1)]
+    g = sum(abs(k) * term for k, term in terms)
+    d = 4 / 3 * sum(term for _, term in terms) ** 2
+    return min((2 * g**2 / d) ** (1 / 3) * n ** (1 / 3), math.ceil(min(3 * math.sqrt(n), n / 3)))
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.6, 0.9, 0.97])
+@pytest.mark.parametrize("seed", range(5))
+def test_block_length_against_the_papers(rho, seed):
+    values = autoregressive(300, rho, seed)
+    assert block_length(values) == max(7, math.ceil(politis_white(values)))
+
+
 @pytest.mark.parametrize("rho", [0.5, 0.8])
 def test_block_length_of_an_autoregressive_series(rho):
     """For those the formula is known in closed form: G / g(0) = 2 rho / (1 - rho^2)."""

@@ -124,6 +124,7 @@ def test_numbers_below_zero_are_refused():
 def test_holm_against_its_definition(p_values):
     """Rejecting at a level what is adjusted to it or below is what stepping down does."""
     adjusted = holm(p_values)
+    assert holm({"a": 0.04, "b": 0.03, "c": None}) == {"a": 0.06, "b": 0.06, "c": None}
     tested = sorted((p, name) for name, p in p_values.items() if p is not None)
     assert list(adjusted) == list(p_values)
     for level in (0.01, 0.05, 0.3):

@@ -168,6 +168,7 @@ def test_near_the_extreme_a_quantile_is_a_recorded_value():
     assert (raw.method, raw.a_ns, raw.b_ns) == ("order_statistic", 990**2, 2 * 990**2)
     smooth = estimators.quantile_difference(np.arange(1, 1001) ** 2, values, 0.9)
     assert smooth.method == "harrell_davis"
+    assert [estimators.has_tail(p, 100) for p in (0.09, 0.1, 0.9, 0.91)] == [False, True, True, False]
     assert estimators.quantile(values, 0.99) == 990**2
     assert estimators.quantile(values, 0.9) == smooth.b_ns
 

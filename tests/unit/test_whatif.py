@@ -407,8 +407,11 @@ def test_slack_is_absorbed_by_what_holds_the_end_instead():
     assert found.units["rank"].to_list() == [0, 0, 0]
     # Nothing that rank 0 does waits for rank 1: no end hangs on the consumers.
     assert found.slack["unit_slack_ns"].to_list() == [None] * 3
+    # What the consumers' own time would bring is then not nothing, but not known.
     effect = found.whatif(Scenario(rank=1))
-    assert ends(effect) == [0, 0, 0]
+    assert effect.units["sooner_low_ns"].to_list() == effect.units["end_sooner_high_ns"].to_list() == [None] * 3
+    assert effect.over("step")["sooner_low_p50_ns"] is None
+    assert effect.over("step")["before_p50_ns"] == 440 * US
 
 
 def test_slack_says_how_much_later_and_who_holds():
@@ -513,4 +516,6 @@ def test_shipped_recordings_are_given_back_to_the_nanosecond(run):
         assert unchanged.select(pl.col("^.*sooner.*$").abs().max()).row(0) == (0, 0, 0, 0)
     slack = found.slack["unit_slack_ns"].drop_nulls()
     assert slack.len() == 0 or slack.min() >= 0
-    assert found.fixes["sooner_low_p50_ns"].is_not_null().all()
+    assert found.fixes["before_p50_ns"].is_not_null().all()
+    known = found.fixes.filter(pl.col("sooner_low_p50_ns").is_not_null())
+    assert (known["sooner_low_p50_ns"] <= known["sooner_high_p50_ns"]).all()
