@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -121,4 +122,13 @@ def _written(folder: Path) -> Run:
                 "Write it anew with gapscope analyze --out."
             )
         tables[name] = frame.select(pl.col(n).cast(t) for n, t in dtypes(table).items())
-    return Run(str(folder), tables["handoffs"], tables["tiles"], tables["units"])
+    return Run(str(folder), tables["handoffs"], tables["tiles"], tables["units"], _tools(folder / "summary.json"))
+
+
+def _tools(summary: Path) -> tuple[str, ...]:
+    """Return the programs that recorded what was written; none where the summary is not there, or is none."""
+    try:
+        recordings = json.loads(summary.read_text(encoding="utf-8"))["recordings"]
+        return tuple(sorted({str(r["tool"]) for r in recordings if r["used"] and r["tool"] is not None}))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from rich.text import Text
 
 from gapscope.findings import plural
 from gapscope.page.figures import PageFigure, page_figure
@@ -15,7 +16,9 @@ from gapscope.plots.compared import closure_spec, differences_spec, distribution
 from gapscope.plots.swept import sweep_spec
 from gapscope.reports.comparison import (
     change_words,
+    clock_words,
     closure_edges,
+    gap_clock_ns,
     note_words,
     render_closure,
     render_metrics,
@@ -127,8 +130,15 @@ def _comparison(
     sections = [Section(f"differences-{nth}", f"{prefix}differences", figures, tables)]
     edges = closure_edges(found["closure"])
     if edges:
-        made = {f"closure-{nth}-{i}": page_figure("c", closure_spec(rows, arms)) for i, rows in enumerate(edges)}
-        parts = [(f"Mean gap of {rows[0]['edge']}", block) for rows in edges for block in blocks(render_closure(rows))]
+        clocks = [gap_clock_ns(found["metrics"], rows[0]["edge"]) for rows in edges]
+        made = {
+            f"closure-{nth}-{i}": page_figure("c", closure_spec(rows, arms, clock_words(rows[0], clock)))
+            for i, (rows, clock) in enumerate(zip(edges, clocks, strict=True))
+        }
+        parts: list[tuple[str, Block]] = []
+        for rows, clock in zip(edges, clocks, strict=True):
+            words = Text(clock_words(rows[0], clock))
+            parts += [(f"Mean gap of {rows[0]['edge']}", block) for block in blocks(render_closure(rows, clock), words)]
         sections.append(Section(f"closure-{nth}", f"{prefix}where the time went", made, parts))
     return sections, [note_words(primary)]
 

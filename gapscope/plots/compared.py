@@ -173,12 +173,13 @@ def _plain(text: str) -> str:
     return escape(text, quote=False).replace("%{", "% {")
 
 
-def closure_spec(rows: Sequence[Mapping[str, Any]], names: tuple[str, str]) -> Spec:
+def closure_spec(rows: Sequence[Mapping[str, Any]], names: tuple[str, str], note: str = "") -> Spec:
     """Return what the change of one edge's mean gap is made of: from the one mean to the other, cause by cause.
 
     Args:
         rows: Rows of `gapscope.compare.closing.CLOSURE` of one edge, the gap first.
         names: Names of the arms.
+        note: What the clocks leave of it, in words.
     """
     gap, causes = rows[0], rows[1:]
     least = max(abs(gap["difference_ns"]), abs(gap["a_mean_ns"]), abs(gap["b_mean_ns"])) * _LEAST_SHARE
@@ -204,6 +205,7 @@ def closure_spec(rows: Sequence[Mapping[str, Any]], names: tuple[str, str]) -> S
         for i, ((_, base, length, text, _), label, marker) in enumerate(zip(bars, labels, markers, strict=True))
     ]  # fmt: skip
     said = f"{gap['edge']}: means over explained handoffs; the changes of the causes add up to that of the gap"
+    said += f". {note}" if note else ""
     return {
         "data": data,
         "layout": layout(

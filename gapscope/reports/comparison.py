@@ -31,7 +31,11 @@ def render_comparison(found: Mapping[str, Any], verbose: bool = False) -> Render
         parts.append(Text("The arms have no metric in common: nothing is compared."))
     else:
         parts += [*_verdict(primary), Text(""), render_metrics(found["metrics"], verbose)]
-        parts += [part for edge in closure_edges(found["closure"]) for part in (Text(""), render_closure(edge))]
+        for edge in closure_edges(found["closure"]):
+            clock_ns = gap_clock_ns(found["metrics"], edge[0]["edge"])
+            parts += [Text(""), render_closure(edge, clock_ns)]
+            if words := clock_words(edge[0], clock_ns):
+                parts.append(Text(words, style="dim"))
         if verbose and len(found["a"]["runs"]) + len(found["b"]["runs"]) > 2:
             parts += [Text(""), render_pairs(found["pairs"], primary["metric"])]
         parts += [Text(""), Text(note_words(primary), style="dim")]
@@ -92,7 +96,7 @@ def render_metrics(metrics: Sequence[Mapping[str, Any]], verbose: bool) -> Rende
             duration(round(m["a_p50_ns"]), m["a_clock_ns"] or 0),
             duration(round(m["b_p50_ns"]), m["b_clock_ns"] or 0),
             f"< {duration(clock)}" if below else signed(round(m["difference_ns"])),
-            interval_words(m),
+            "" if below else interval_words(m),
             _tail(m),
             m["verdict"],
         )
@@ -103,7 +107,8 @@ def _tail(metric: Mapping[str, Any]) -> str:
     """Return the difference of the 99th percentiles, where there are values enough to have one."""
     if metric["n_eff"] < _VALUES_FOR_P99 or metric["difference_p99_ns"] is None:
         return "n too small"
-    return signed(round(metric["difference_p99_ns"]))
+    clock, difference = metric["clock_ns"] or 0, metric["difference_p99_ns"]
+    return f"< {duration(clock)}" if abs(difference) < clock else signed(round(difference))
 
 
 def interval_words(metric: Mapping[str, Any]) -> str:
@@ -120,20 +125,45 @@ def closure_edges(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, A
     return [[row for row in rows if row["edge"] == edge] for edge in dict.fromkeys(row["edge"] for row in rows)]
 
 
-def render_closure(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Return what the change of one edge's mean gap is made of; small parts in one line, so that it still adds up."""
+def gap_clock_ns(metrics: Sequence[Mapping[str, Any]], edge: str) -> int:
+    """Return how far the clocks can have moved the difference of an edge's gaps."""
+    known = (m["clock_ns"] for m in metrics if m["family"] == "gap" and m["edge"] == edge)
+    return next((int(clock) for clock in known if clock is not None), 0)
+
+
+def clock_words(gap: Mapping[str, Any], clock_ns: int) -> str:
+    """Return what the clocks leave of the change of a mean gap, in words; empty where it is more than they can make."""
+    if abs(gap["difference_ns"]) >= clock_ns:
+        return ""
+    return (
+        f"The clocks can have moved the gap by {duration(clock_ns)}, and with it those parts that go from one rank to "
+        "another; the parts add up all the same."
+    )
+
+
+def render_closure(rows: Sequence[Mapping[str, Any]], clock_ns: int = 0) -> RenderableType:
+    """Return what the change of one edge's mean gap is made of; small parts in one line, so that it still adds up.
+
+    Args:
+        rows: The gap, and its causes.
+        clock_ns: How far the clocks can have moved the difference of the gap; below, it is no number and has no shares.
+    """
     gap, causes = rows[0], rows[1:]
+    whole = gap["difference_ns"] if abs(gap["difference_ns"]) >= clock_ns else None
     table = plain_table(f"mean gap of {gap['edge']}", ">before", ">after", ">difference", ">of the change")
     least = max(abs(gap["difference_ns"]), abs(gap["a_mean_ns"]), abs(gap["b_mean_ns"])) * _LEAST_SHARE
     shown = [c for c in causes if abs(c["difference_ns"]) >= least]
     rest = [c for c in causes if abs(c["difference_ns"]) < least]
     for cause in shown:
         name = cause["cause"] + ("" if cause["rank"] is None else f" @ rank {cause['rank']}")
-        table.add_row(name, *_means(cause), _part(cause["difference_ns"], gap["difference_ns"]))
+        table.add_row(name, *_means(cause), _part(cause["difference_ns"], whole))
     if rest:
         sums = {c: sum(row[c] for row in rest) for c in ("a_mean_ns", "b_mean_ns", "difference_ns")}
-        table.add_row(f"{len(rest)} more", *_means(sums), _part(sums["difference_ns"], gap["difference_ns"]))
-    table.add_row("gap", *_means(gap), "", style="bold")
+        table.add_row(f"{len(rest)} more", *_means(sums), _part(sums["difference_ns"], whole))
+    before, after, difference = _means(gap)
+    table.add_row(
+        "gap", before, after, difference if whole is not None else f"< {duration(clock_ns)}", "", style="bold"
+    )
     return table
 
 
@@ -141,8 +171,10 @@ def _means(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return duration(round(row["a_mean_ns"])), duration(round(row["b_mean_ns"])), signed(round(row["difference_ns"]))
 
 
-def _part(part: float, whole: float) -> str:
+def _part(part: float, whole: float | None) -> str:
     """Return a share of the change; parts of other signs are more than all of it, or less than nothing."""
+    if whole is None:
+        return ""
     return (
         f"{part / whole:.0%}" if whole and abs(part / whole) >= _LEAST_SHARE else percent(0.0) if not part else "< 1%"
     )
@@ -154,9 +186,12 @@ def render_pairs(pairs: Sequence[Mapping[str, Any]], metric: str) -> RenderableT
     short = short_names([row[arm] for row in pairs for arm in ("run_a", "run_b")])
     for row in [p for p in pairs if p["metric"] == metric]:
         between = ""
-        if row["low_ns"] is not None:
+        clock = row["clock_ns"] or 0
+        below = row["difference_ns"] is not None and abs(row["difference_ns"]) < clock
+        if row["low_ns"] is not None and not below:
             between = f"{signed(round(row['low_ns']))} … {signed(round(row['high_ns']))}"
         difference = signed(None if row["difference_ns"] is None else round(row["difference_ns"]))
+        difference = f"< {duration(clock)}" if below else difference
         words = row["no_interval"] or ("at least this wide" if row["at_least"] else "")
         table.add_row(
             short[row["run_a"]], short[row["run_b"]], f"{row['n']:,}", f"{row['n_eff']:.0f}", difference, between, words

@@ -21,6 +21,10 @@ ENOUGH = 4
 MARGIN_SHARE = 0.02
 """Of arm A: differences below are equivalent, unless a margin was given before or A against A spreads more."""
 
+NOISY_SHARE = 0.1
+"""Of arm A: where A differs from A by more than this, its noise is no margin. Else a wild enough A would make anything
+equivalent."""
+
 
 class Verdict(StrEnum):
     """What may be said of a difference."""
@@ -43,7 +47,7 @@ class Evidence:
         across: What the restarts say.
         baseline_ns: Arm A's own value, for the default margin; None where unknown.
         margin_ns: Differences up to here do not matter, as was said before looking; None: 2 % of the baseline or the
-            noise floor, the larger.
+            noise floor, the larger (a noise floor above `NOISY_SHARE` of the baseline counts for nothing here).
         noise_floor_ns: How far A is from A; None where unknown.
         clock_ns: How far clocks alone can have moved the difference: 0 within one clock, else the sum of the
             uncertainties of both arms, as each restart aligns its clocks anew.
@@ -76,7 +80,9 @@ class Evidence:
         if self.margin_ns is not None:
             return self.margin_ns
         known = [] if self.baseline_ns is None else [MARGIN_SHARE * self.baseline_ns]
-        known += [] if self.noise_floor_ns is None else [self.noise_floor_ns]
+        noise, baseline = self.noise_floor_ns, self.baseline_ns
+        if noise is not None and (baseline is None or noise <= NOISY_SHARE * baseline):
+            known.append(noise)
         return max(known, default=None)
 
 

@@ -126,6 +126,7 @@ def test_written_results_give_what_recordings_give(none, late, tmp_path):
     read = [read_run(tmp_path / name)[0] for name in ("mailbox_none", "mailbox_late_submit")]
     written = compare(Arm("A", [read[0]]), Arm("B", [read[1]]))
     recorded = compare(Arm("A", [none]), Arm("B", [late]))
+    assert [run.tools for run in read] == [("nsys",)] * 2
     assert written.metrics.equals(recorded.metrics)
     assert written.closure.equals(recorded.closure)
 
@@ -297,6 +298,10 @@ def test_a_cause_that_one_arm_lacks_is_zero_there(none, late):
     row = by_metric(found)["metadata_wait @ rank 0 of 0 → 1"]
     assert (row["a_p50_ns"], row["ratio"]) == (0.0, None)
     assert row["difference_ns"] > 0
+    parts = found.closure.filter(pl.col("cause").is_not_null())
+    assert parts.filter(cause="metadata_wait")["a_mean_ns"].to_list() == [0.0]
+    assert parts.filter(cause="submit_call")["b_mean_ns"].to_list() == [0.0]
+    assert parts["difference_ns"].sum() == pytest.approx(found.closure["difference_ns"][0], abs=1e-3)
 
 
 def test_arms_that_did_not_run_in_turn(none):
@@ -319,3 +324,26 @@ def test_a_recording_counts_once_in_an_arm(none):
 def test_a_metric_that_is_not_there_is_named_with_those_that_are(none):
     with pytest.raises(UsageError, match="gap 0 → 1"):
         compare(Arm("A", [none]), Arm("B", [none]), Settings(primary="gap 0-1"))
+
+
+def test_a_change_that_the_clocks_cannot_resolve_is_no_number_in_the_text(none):
+    from rich.console import Console
+
+    from gapscope.reports.comparison import render_comparison
+    from gapscope.wording import duration
+
+    a = Arm("A", restarts(none, 6, seed=1, spread_ns=100, noise_ns=10))
+    b = Arm("B", [delayed(run, [5_000] * run.handoffs.height) for run in restarts(none, 6, seed=2, spread_ns=100)])
+    told = comparison_told(compare(a, b))
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(render_comparison(told, verbose=True))
+    text = capture.get()
+    gap = next(m for m in told["metrics"] if m["metric"] == "gap 0 → 1")
+    (line,) = [line for line in text.splitlines() if line.startswith("gap 0 → 1")]
+    clock = duration(gap["clock_ns"])
+    assert f"< {clock}" in line
+    assert "…" not in line
+    (total,) = [line for line in text.splitlines() if line.startswith("gap  ")]
+    assert f"< {clock}" in total
+    assert f"The clocks can have moved the gap by {clock}" in text

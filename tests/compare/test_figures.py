@@ -58,8 +58,10 @@ def test_of_one_pair_only_the_interval_within_it_is_drawn(none, late):
     assert len(trace(spec, "within a pair")["x"]) == 3 * len(within)
 
 
-def test_the_waterfall_closes(told):
-    (rows,) = closure_edges(told["closure"])
+@pytest.mark.parametrize("is_back", [False, True])
+def test_the_waterfall_closes(found, is_back):
+    arms = (found.b, found.a) if is_back else (found.a, found.b)
+    (rows,) = closure_edges(comparison_told(compare(*arms))["closure"])
     data = closure_spec(rows, NAMES)["data"]
     first, *parts, last = data
     assert (first["x"][0], last["x"][0]) == (rows[0]["a_mean_ns"] / 1_000, rows[0]["b_mean_ns"] / 1_000)

@@ -134,3 +134,12 @@ def test_holm_against_its_definition(p_values):
                 break
             rejected.add(name)
         assert {name for name, p in adjusted.items() if p is not None and p <= level} == rejected
+
+
+def test_a_wild_arm_makes_nothing_equivalent():
+    """As measured (tests/data/restarts): steps of 796 µs, A against A up to 436 µs, B later by 103 ± 188 µs."""
+    pairs = across_pairs([103_000.0 + shift for shift in (-180_000, 180_000, -150_000, 150_000, -60_000, 60_000)])
+    calm = judge(Evidence(pairs, baseline_ns=8_000_000.0, noise_floor_ns=436_000.0))
+    wild = judge(Evidence(pairs, baseline_ns=796_000.0, noise_floor_ns=436_000.0))
+    assert calm.verdict is Verdict.EQUIVALENT
+    assert wild.verdict is Verdict.INCONCLUSIVE
