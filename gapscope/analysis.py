@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -40,6 +42,7 @@ from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
 from gapscope.version import VERSION
 from gapscope.whatif import Effects, Model, Scenario, effects, ranked, unit_slack
+from gapscope.writing import replacing, write_table
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -49,6 +52,8 @@ TABLES = (
 )  # fmt: skip
 """Tables of an analysis; each is written as Parquet under its name."""
 
+SUMMARY_KEY = "summary_sha256"
+"""Key of `summary_digest` in the metadata of every Parquet file: which results it belongs to."""
 OUTPUTS = (*(f"{name}.parquet" for name in TABLES), "findings.json", "summary.json")
 """Files that an analysis is written to."""
 
@@ -101,20 +106,26 @@ class Analysis:
     def write(self, directory: str | PathLike[str]) -> list[Path]:
         """Write all tables as Parquet, ``findings`` and ``summary`` as JSON (`OUTPUTS`).
 
+        Files of these names are replaced, and only once all new ones are whole.
+
         Returns:
-            The files written. Each carries ``schema_version`` (Parquet: in the file's metadata).
+            The files written. Each carries ``schema_version`` (Parquet: in the file's metadata, with the digest of
+            ``summary.json``, so that files of two runs are told apart).
 
         Raises:
             UsageError: The directory cannot be written to.
         """
         out = Path(directory)
-        version = {"schema_version": str(SCHEMA_VERSION)}
+        findings, summary = findings_to_json(self.findings, SCHEMA_VERSION), json.dumps(self.summary, indent=1) + "\n"
+        version = {"schema_version": str(SCHEMA_VERSION), SUMMARY_KEY: summary_digest(summary)}
         try:
             out.mkdir(parents=True, exist_ok=True)
-            for name in TABLES:
-                getattr(self, name).write_parquet(out / f"{name}.parquet", metadata=version)
-            (out / "findings.json").write_text(findings_to_json(self.findings, SCHEMA_VERSION))
-            (out / "summary.json").write_text(json.dumps(self.summary, indent=1) + "\n")
+            with ExitStack() as files:
+                beside = {name: files.enter_context(replacing(out / name)) for name in OUTPUTS}
+                for name in TABLES:
+                    write_table(getattr(self, name), beside[f"{name}.parquet"], version)
+                beside["findings.json"].write_text(findings)
+                beside["summary.json"].write_text(summary)
         except OSError as error:
             raise UsageError(
                 f"{out}: cannot be written to ({error.strerror or error}). Name another folder."
@@ -328,3 +339,8 @@ def _nothing_left(handoffs: pl.DataFrame) -> Finding:
         f"The choice of steps or ranks leaves none of {plural(handoffs.height, 'handoff')}.",
         f"The recording has {there}, and ranks {', '.join(map(str, ends))}.",
     )
+
+
+def summary_digest(summary: str) -> str:
+    """Return what tells the results of one analysis from those of another: the digest of its ``summary.json``."""
+    return hashlib.sha256(summary.encode()).hexdigest()

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gapscope.clocks import Alignment
 from gapscope.errors import UsageError
+from gapscope.reports.tables import Literal
 from gapscope.trace import Trace
 from gapscope.views import Timeline, timeline_of
 
@@ -74,7 +75,7 @@ class Handoff:
             color_system=None,
         )  # fmt: skip
         with console.capture() as capture:
-            console.print(self.rendered(every=every))
+            console.print(Literal(self.rendered(every=every)))
         return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
     def rendered(self, *, every: bool = False) -> Group:
@@ -90,8 +91,8 @@ class Handoff:
         drawn = [render_timeline(self.timeline), Text("")] if self.tiles.height else []
         return Group(*drawn, render_chain(self.row, tiles, every=every))
 
-    def __rich__(self) -> Group:
-        return self.rendered()
+    def __rich__(self) -> Literal:
+        return Literal(self.rendered())
 
     def __str__(self) -> str:
         return self.text()
@@ -102,7 +103,7 @@ class Handoff:
 
     def _repr_html_(self) -> str:
         console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_jupyter=False, emoji=False)
-        console.print(self.rendered())
+        console.print(Literal(self.rendered()))
         return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.25'>{code}</pre>")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:

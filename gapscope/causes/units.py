@@ -24,6 +24,7 @@ Ints = npt.NDArray[np.int64]
 _UNIT = ["job", "id"]
 _THREAD = ["source", "process", "thread"]
 NO_NODE = -1
+_END = {"position": pl.Int64, "node": pl.Int64, "end_ns": pl.Int64}
 _FOUND = {"last": pl.Int64, "over_ns": pl.Int64, "first": pl.Int64}
 
 
@@ -35,11 +36,14 @@ class Units:
         table: Table ``units`` of `gapscope.schema`.
         last: Node of the graph that each ended with; -1: nothing is recorded of it.
         first: What its first rank's thread did last before it began; -1: nothing is recorded of it.
+        ends: What every rank ended it with: ``position`` (of the unit in the table), ``node``, ``end_ns`` (when that
+            rank had ended it, no earlier than the node). A unit ends with the last of them.
     """
 
     table: pl.DataFrame
     last: Ints
     first: Ints
+    ends: pl.DataFrame
 
     def of_steps(self, low: int | None, high: int | None) -> Units:
         """Return those with a step from ``low`` to ``high``, both included; None: open."""
@@ -52,7 +56,10 @@ class Units:
         inside = pl.element().is_between(first, last)
         chosen = self.table.select(pl.col("steps").list.eval(inside).list.any().fill_null(value=False)).to_series()
         mask = chosen.to_numpy()
-        return Units(self.table.filter(chosen), self.last[mask], self.first[mask])
+        kept = pl.DataFrame({"position": np.flatnonzero(mask), "now": np.arange(mask.sum())})
+        ends = self.ends.join(kept, on="position", maintain_order="left")
+        ends = ends.select(position="now", node="node", end_ns="end_ns")
+        return Units(self.table.filter(chosen), self.last[mask], self.first[mask], ends)
 
 
 def find_units(graph: Graph, handoffs: pl.DataFrame) -> Units:
@@ -65,7 +72,8 @@ def find_units(graph: Graph, handoffs: pl.DataFrame) -> Units:
     """
     marks = _unit_marks(graph)
     if not marks.height:
-        return Units(pl.DataFrame(schema=dtypes(UNITS)), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        nothing = np.zeros(0, np.int64)
+        return Units(pl.DataFrame(schema=dtypes(UNITS)), nothing, nothing, pl.DataFrame(schema=_END))
     marks = _with_last(graph, marks)
     steps = _steps(marks.filter(pl.col("mark") == "step"), handoffs)
     requests = _requests(marks, steps)
@@ -73,7 +81,8 @@ def find_units(graph: Graph, handoffs: pl.DataFrame) -> Units:
     both = _with_steady(both, handoffs).sort("unit", "start_ns", "id", nulls_last=True)
     table = both.select(pl.col(n).cast(t) for n, t in dtypes(UNITS).items())
     last, first = (both[c].fill_null(NO_NODE).to_numpy().astype(np.int64) for c in ("last", "first"))
-    return Units(table, last, first)
+    ends = both.select(position=pl.int_range(pl.len(), dtype=pl.Int64), ends="ends").explode("ends").unnest("ends")
+    return Units(table, last, first, ends.drop_nulls().select(pl.col(n).cast(t) for n, t in _END.items()))
 
 
 def _unit_marks(graph: Graph) -> pl.DataFrame:
@@ -210,6 +219,7 @@ def _steps(marks: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
         first=pl.when(waits.all()).then(pl.col("first").sort_by("start_ns").first()).otherwise(
             pl.col("first").filter(~waits).sort_by(pl.col("start_ns").filter(~waits)).first()
         ),
+        ends=pl.struct(node=pl.col("last").cast(pl.Int64), end_ns=pl.col("end_ns").cast(pl.Int64)),
         steps=pl.col("step").unique(),
         requests=pl.col("requests").drop_nulls().str.split(",").explode().unique(),
     )  # fmt: skip
@@ -242,10 +252,12 @@ def _requests(marks: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         rank=pl.col("rank").last(),
         last=pl.col("last").last(),
         first=pl.col("first").sort_by("start_ns").first(),
+        ends=pl.struct(node=pl.col("last").cast(pl.Int64), end_ns=pl.col("end_ns").cast(pl.Int64)),
     )
     named = steps.select(
-        step=pl.col("steps").list.first(), id="requests", step_rank="rank", step_end_ns="end_ns", step_last="last"
-    ).explode("id")
+        step=pl.col("steps").list.first(), id="requests", step_rank="rank", step_end_ns="end_ns", step_last="last",
+        step_ends="ends",
+    ).explode("id")  # fmt: skip
     # Jobs (prefill, decode) share their requests.
     all_steps = own.join(named.filter(pl.col("id").is_not_null()), on="id", how="left")
     over = pl.col("step_end_ns") <= pl.col("end_ns")
@@ -253,16 +265,23 @@ def _requests(marks: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         steps=pl.col("step").drop_nulls().unique().sort(),
         step_last=pl.col("step_last").filter(over).last(),
         step_rank=pl.col("step_rank").filter(over).last(),
+        step_ends=pl.col("step_ends").filter(over).last(),
     )  # fmt: skip
     joined = own.join(of_steps, on=_UNIT, how="left", nulls_equal=True, maintain_order="left")
-    return joined.with_columns(last=pl.coalesce("step_last", "last"), rank=pl.coalesce("step_rank", "rank"))
+    return joined.with_columns(
+        last=pl.coalesce("step_last", "last"),
+        rank=pl.coalesce("step_rank", "rank"),
+        ends=pl.coalesce("step_ends", "ends"),
+    )
 
 
 def _finish(units: pl.DataFrame, unit: str) -> pl.DataFrame:
-    """Return the columns of table ``units`` but ``steady``, and the two nodes."""
+    """Return the columns of table ``units`` but ``steady``, and what it began and ended with."""
     columns = {n: t for n, t in dtypes(UNITS).items() if n != "steady"}
     units = units.with_columns(unit=pl.lit(unit))
-    return units.select(*(pl.col(n).cast(t) for n, t in columns.items()), pl.col("last", "first").cast(pl.Int64))
+    return units.select(
+        *(pl.col(n).cast(t) for n, t in columns.items()), pl.col("last", "first").cast(pl.Int64), "ends"
+    )
 
 
 def _with_steady(units: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:

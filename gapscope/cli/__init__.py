@@ -18,6 +18,7 @@ from gapscope.cli.preflight import preflight_command
 from gapscope.cli.record import record_command
 from gapscope.cli.whatif import whatif_command
 from gapscope.errors import GapscopeError, InputError
+from gapscope.reports.tables import without_controls
 
 EXIT_USAGE = 2
 EXIT_UNREADABLE = 3
@@ -56,7 +57,7 @@ def main() -> None:
         app()
     except GapscopeError as error:
         console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-        console.print(f"gapscope: {error}", markup=False)
+        console.print(without_controls(f"gapscope: {error}"), markup=False)
         sys.exit(EXIT_UNREADABLE if isinstance(error, InputError) else EXIT_USAGE)
     except BrokenPipeError:
         raise  # whoever reads the output has had enough

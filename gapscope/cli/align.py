@@ -28,6 +28,7 @@ from gapscope.plots.html import write_figure
 from gapscope.reports.text import render_alignment
 from gapscope.schema import SCHEMA_VERSION
 from gapscope.summary import summarize_clocks
+from gapscope.writing import replacing, write_table
 
 
 class Format(StrEnum):
@@ -115,6 +116,7 @@ def _pair(alignment: Alignment, text: str | None) -> tuple[int, int]:
 def _write(table: pl.DataFrame, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        table.write_parquet(out / "alignment.parquet", metadata={"schema_version": str(SCHEMA_VERSION)})
+        with replacing(out / "alignment.parquet") as beside:
+            write_table(table, beside, {"schema_version": str(SCHEMA_VERSION)})
     except OSError as error:
         raise UsageError(f"{out}: cannot be written to ({error.strerror or error}). Name another folder.") from error

@@ -11,7 +11,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from gapscope.analysis import Analysis, analyze
+from gapscope.analysis import OUTPUTS, Analysis, analyze
 from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_options
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
@@ -98,6 +98,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         paths.append(str(DEMO_RECORDING))
     if not paths and not job:
         raise UsageError("No recording was named. Pass one, or --demo for the one shipped with gapscope.")
+    if out is not None and report is not None:
+        _keep_apart(out, report)
     options = load_options(nsys, no_cache, rank_of, job)
     clocks = align_options(offset, same_host, clock_bound, anchors)
     with LateProgress() as progress:
@@ -118,6 +120,15 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         analysis.write_report(report)
     _print(analysis, fmt, verbose > 0)
     warn_of_unreadable(analysis.findings, strict)
+
+
+def _keep_apart(out: Path, report: Path) -> None:
+    """Refuse a report where the folder of ``--out`` or one of its files goes."""
+    folder, page = out.resolve(), report.resolve()
+    if page == folder or page in folder.parents:
+        raise UsageError(f"--report {report}: --out {out} makes this a folder. Name a file, such as report.html.")
+    if page.parent == folder and page.name in OUTPUTS:
+        raise UsageError(f"--report {report}: --out {out} writes a file of this name. Name another.")
 
 
 def _print(analysis: Analysis, fmt: Format, verbose: bool) -> None:

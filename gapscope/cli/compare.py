@@ -41,6 +41,7 @@ from gapscope.page.simple import SimplePage, write_page
 from gapscope.reports.comparison import render_comparison
 from gapscope.reports.study import render_study
 from gapscope.version import VERSION
+from gapscope.writing import replacing
 
 SEPARATOR = "\x1f--"
 """Stands for the ``--`` between the arms, which the parser of options would swallow."""
@@ -132,6 +133,8 @@ def compare_command(  # noqa: PLR0917 - typer hands options over by position
     Example: gapscope compare before/1 before/2 -- after/1 after/2
     """
     findings: list[Finding] = []
+    if out is not None and report is not None and out.resolve() == report.resolve():
+        raise UsageError(f"{out}: --out and --report name one file. Name two.")
     named = list(runs or [])
     study_file = named[0] if len(named) == 1 and named[0].endswith(".toml") else None
     if study_file is None:
@@ -291,6 +294,7 @@ def _fails(verdicts: Sequence[str], fail_on: FailOn) -> bool:
 
 def _write(path: Path, told: dict[str, Any]) -> None:
     try:
-        path.write_text(json.dumps(told, indent=1) + "\n")
+        with replacing(path) as beside:
+            beside.write_text(json.dumps(told, indent=1) + "\n")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}.") from error

@@ -19,7 +19,7 @@ from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
 from gapscope.exports import Written, write_perfetto
 from gapscope.exports.window import Window, begin_of, overlap, window_of_handoff, window_of_steps
-from gapscope.wording import size
+from gapscope.wording import duration, size
 
 _MANY_SLICES = 4_000_000
 
@@ -128,6 +128,10 @@ def _said(written: Written) -> str:
         left_out = ", ".join(map(str, written.left_out))
         lines.append(
             f"Left out: ranks {left_out}, whose clocks have no place on the common timebase to cut a window from."
+        )
+    if written.shift_ns:
+        lines.append(
+            f"Times begin below zero, which a trace cannot show: all are shown {duration(written.shift_ns)} later."
         )
     if written.slices > _MANY_SLICES:
         lines.append("A browser may not hold that much: --window, --steps, --ranks and --no-calls keep it small.")

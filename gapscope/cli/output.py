@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 
 from gapscope.errors import InputError
 from gapscope.findings import Finding
+from gapscope.reports.tables import Literal, without_controls
 
 _PIPE_WIDTH = 118
 
@@ -19,12 +20,12 @@ def print_report(report: RenderableType) -> None:
     """Print a report: in a terminal as wide as it is, elsewhere in lines of 118 without trailing spaces."""
     console = Console(highlight=False, emoji=False)
     if console.is_terminal:
-        console.print(report)
+        console.print(Literal(report))
         return
     width = console.width if "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(highlight=False, emoji=False, width=width)
     with console.capture() as capture:
-        console.print(report)
+        console.print(Literal(report))
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
@@ -36,6 +37,7 @@ def warn_of_unreadable(findings: Sequence[Finding], strict: bool) -> None:
     """
     unreadable = [f for f in findings if f.code == "unreadable_file"]
     for finding in unreadable:
-        print(f"gapscope: not read: {finding.path}: {finding.message} {finding.hint}".rstrip(), file=sys.stderr)  # noqa: T201
+        line = f"gapscope: not read: {finding.path}: {finding.message} {finding.hint}".rstrip()
+        print(without_controls(line), file=sys.stderr)  # noqa: T201
     if strict and unreadable:
         raise InputError(unreadable[0].path or "", unreadable[0].message, unreadable[0].hint)

@@ -11,7 +11,7 @@ import polars as pl
 
 from gapscope.compare.closing import CLOSURE, closure
 from gapscope.compare.measured import PAIR, measure
-from gapscope.compare.noting import notes_on, refuse_repeated
+from gapscope.compare.noting import in_both_arms, notes_on, refuse_own_pair, refuse_repeated
 from gapscope.compare.runs import Arm, Run
 from gapscope.compare.series import Metric, Series, has, series_of, values_of
 from gapscope.errors import UsageError
@@ -145,8 +145,10 @@ def compare(a: Arm, b: Arm, settings: Settings = DEFAULT, noise: Sequence[tuple[
         noise: Pairs of runs of arm A with itself, for the noise floor.
 
     Raises:
-        UsageError: An arm has no run, or one twice, or there is no metric of the primary's name.
+        UsageError: An arm has no run, or one twice, a pair of `noise` is one recording, or there is no metric of
+            the primary's name.
     """
+    refuse_own_pair(noise)
     study = _study(a, b)
     primary = _primary(study.shared, study.series_a[0], settings.primary)
     rows, pairs = _measured(study, study.shared, settings, noise)
@@ -179,7 +181,9 @@ def _study(a: Arm, b: Arm) -> _Study:
     for arm in (a, b):
         refuse_repeated(arm)
     series_a, series_b = [series_of(run) for run in a.runs], [series_of(run) for run in b.runs]
-    return _Study(a, b, series_a, series_b, _shared(series_a, series_b))
+    both = in_both_arms(a, b)
+    refused = f"both arms hold the same recording ({both[0]})" if both else None
+    return _Study(a, b, series_a, series_b, _shared(series_a, series_b), refused)
 
 
 def _measured(
@@ -194,13 +198,14 @@ def _measured(
 
 @dataclass(frozen=True)
 class _Study:
-    """Two arms, their series, and the metrics that all runs have."""
+    """Two arms, their series, the metrics that all runs have, and why nothing may be claimed of any (or None)."""
 
     a: Arm
     b: Arm
     series_a: Sequence[Series]
     series_b: Sequence[Series]
     shared: Sequence[Metric]
+    refused: str | None
 
 
 def _shared(a: Sequence[Series], b: Sequence[Series]) -> list[Metric]:
@@ -289,7 +294,7 @@ def _metric(
     for column in ("hodges_lehmann_ns", "difference_p90_ns", "difference_p99_ns"):
         row[column] = _average([r[column] for r in mine if r[column] is not None])
     refused = (run.refused.get(metric.family) for run in (*study.a.runs, *study.b.runs))
-    row["refused"] = next((why for why in refused if why), None)
+    row["refused"] = next((why for why in (study.refused, *refused) if why), None)
     if not estimates or not all(medians):
         return row
     across = across_pairs(estimates) if in_pairs else across_arms(*medians)

@@ -22,15 +22,42 @@ def refuse_repeated(arm: Arm) -> None:
     """
     seen: dict[object, str] = {}
     for run in arm.runs:
-        began = began_ns(run)
-        for mark in [run.name] if began is None else [run.name, (began, run.handoffs["gap_ns"].sum())]:
-            if mark in seen:
+        for mark in (run.name, _mark(run)):
+            if mark is not None and mark in seen:
                 both = f"{seen[mark]} and {run.name}" if seen[mark] != run.name else run.name
                 raise UsageError(
                     f"Arm {arm.name} has one recording twice ({both}). Each run has to be a start of the job of its "
                     "own: name each once."
                 )
             seen[mark] = run.name
+
+
+def refuse_own_pair(noise: Sequence[tuple[Run, Run]]) -> None:
+    """Check that pairs of runs for the noise floor are of two runs each.
+
+    Raises:
+        UsageError: A recording is paired with itself: the floor would be zero.
+    """
+    for one, two in noise:
+        mark = _mark(one)
+        if mark is not None and mark == _mark(two):
+            both = f"{one.name} and {two.name}" if one.name != two.name else one.name
+            raise UsageError(f"A pair for the noise floor is one recording twice ({both}). Name two runs of arm A.")
+
+
+def in_both_arms(a: Arm, b: Arm) -> list[str]:
+    """Return the names, in arm B, of recordings that are in arm A as well: they agree with themselves."""
+    marks = {_mark(run) for run in a.runs} - {None}
+    return [run.name for run in b.runs if _mark(run) in marks]
+
+
+def _mark(run: Run) -> tuple[object, ...] | None:
+    """Return what two starts of a job do not share: when things were, to the nanosecond; None: nothing was."""
+    first = run.handoffs["consumer_start_ns"].min()
+    if first is not None:
+        return "handoffs", first, run.handoffs["gap_ns"].sum()
+    first = run.units["start_ns"].min()
+    return None if first is None else ("units", first, run.units["end_ns"].sum())
 
 
 def began_ns(run: Run) -> int | None:
@@ -51,7 +78,7 @@ def notes_on(
         series_b: The series of the runs of B.
         pairs: Rows of `gapscope.compare.measured.PAIR`.
     """
-    notes = [*_tools(a, b), *_restarts(a, b), *_in_turn(a, b)]
+    notes = [*_both(a, b), *_tools(a, b), *_restarts(a, b), *_in_turn(a, b)]
     unpaired = {str(row["metric"]): str(row["note"]) for row in pairs if not row["paired"]}
     if unpaired:
         why = next(iter(unpaired.values())) or "no key is in both"
@@ -64,6 +91,17 @@ def notes_on(
         notes.append(Finding("not_in_all_runs", "warning", f"Not in all runs, and not compared: {_some(lost, 4)}.",
                              "Mark and record the same edges and steps in all runs."))  # fmt: skip
     return [*notes, *(note for arm in (a, b) for run in arm.runs for note in run.notes)]
+
+
+def _both(a: Arm, b: Arm) -> list[Finding]:
+    names = in_both_arms(a, b)
+    if not names:
+        return []
+    message = f"{plural(len(names), 'recording')} of {b.name} are in {a.name} as well: {_some(names, 3)}."
+    if len(names) == 1:
+        message = f"One recording of {b.name} is in {a.name} as well: {names[0]}."
+    return [Finding("in_both_arms", "warning", f"{message} Nothing is claimed.",
+                    "Each run has to be a start of the job of its own, in one arm.")]  # fmt: skip
 
 
 def _tools(a: Arm, b: Arm) -> list[Finding]:

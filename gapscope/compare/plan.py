@@ -189,7 +189,7 @@ class _Reader:
     def _runs(self, entry: object, where: str) -> list[RunPlan]:
         """Return the runs of one entry: of a text with a pattern one per match, of a table one."""
         if isinstance(entry, str) and entry:
-            if "," not in entry and glob.has_magic(entry):
+            if "," not in entry and self._is_pattern(entry):
                 return [RunPlan((match,), self._name(match)) for match in self._matches(entry, where)]
             return [RunPlan(tuple(self._path(part, where) for part in entry.split(",") if part), entry)]
         if not isinstance(entry, dict):
@@ -210,8 +210,12 @@ class _Reader:
             raise self._error(f"{where}.name", f"{name!r} is no text")
         return [RunPlan(tuple(found), name, latencies, numbers)]
 
+    def _is_pattern(self, text: str) -> bool:
+        """Tell whether a text is a pattern; one that names a file or folder as it stands is none."""
+        return glob.has_magic(text) and not (self.folder / text).exists()
+
     def _files(self, pattern: str, where: str) -> list[str]:
-        return self._matches(pattern, where) if glob.has_magic(pattern) else [self._path(pattern, where)]
+        return self._matches(pattern, where) if self._is_pattern(pattern) else [self._path(pattern, where)]
 
     def _matches(self, pattern: str, where: str) -> list[str]:
         found = sorted(glob.glob(str(self.folder / pattern), recursive=True), key=_natural)  # noqa: PTH207 - absolute too

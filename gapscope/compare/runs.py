@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -10,16 +11,18 @@ from pathlib import Path
 
 import polars as pl
 
-from gapscope.analysis import Analysis, analyze
+from gapscope.analysis import SUMMARY_KEY, Analysis, analyze, summary_digest
 from gapscope.clocks import AlignOptions
 from gapscope.errors import UsageError
 from gapscope.findings import Finding
 from gapscope.load import LoadOptions
 from gapscope.readers.base import Progress, no_progress
-from gapscope.schema import HANDOFFS, TILES, UNITS, Table, dtypes
+from gapscope.schema import HANDOFFS, SCHEMA_VERSION, TILES, UNITS, Table, dtypes
 
 WRITTEN: dict[str, Table] = {"handoffs": HANDOFFS, "tiles": TILES, "units": UNITS}
 """Tables that a comparison reads of results that were written."""
+
+_ANEW = "Write it anew with gapscope analyze --out."
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,12 @@ class Arm:
 def run_of(analysis: Analysis, name: str) -> Run:
     """Return an analysis as a run."""
     tools = tuple(sorted(set(analysis.trace.sources["tool"].drop_nulls())))
-    return Run(name, analysis.handoffs, analysis.tiles, analysis.units, tools)
+    return Run(readable(name), analysis.handoffs, analysis.tiles, analysis.units, tools)
+
+
+def readable(path: str) -> str:
+    """Return a path as text that can be written: bytes of it that are not UTF-8 stand as their numbers."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def read_run(
@@ -89,7 +97,7 @@ def read_run(
         progress: See there.
 
     Raises:
-        UsageError: It does not exist, or was written by another version.
+        UsageError: It does not exist, was written by another version, or mixes the results of several runs.
         InputError: Nothing in it could be read.
         IdentityError: It holds several runs.
     """
@@ -106,23 +114,71 @@ def read_run(
 
 def _written(folder: Path) -> Run:
     """Return the results in a folder."""
-    tables = {}
+    tables, results = {}, {}
     for name, table in WRITTEN.items():
         file = folder / f"{name}.parquet"
         try:
-            frame = pl.read_parquet(file)
+            # Opened here: given a path, polars takes it for a pattern, and takes no path that is not UTF-8.
+            with file.open("rb") as opened:
+                known = pl.read_parquet_metadata(opened)
+                opened.seek(0)
+                frame = pl.read_parquet(opened)
         except (OSError, pl.exceptions.PolarsError) as error:
+            said = str(error).splitlines() or [type(error).__name__]
+            raise UsageError(f"{file}: cannot be read ({said[0]}). {_ANEW}") from error
+        version = known.get("schema_version", str(SCHEMA_VERSION))
+        if version != str(SCHEMA_VERSION):
             raise UsageError(
-                f"{file}: cannot be read ({str(error).splitlines()[0]}). Write it anew with gapscope analyze --out."
-            ) from error
-        missing = [column for column in table if column not in frame.columns]
-        if missing:
-            raise UsageError(
-                f"{file}: has no {', '.join(missing[:3])}; another version of gapscope wrote it. "
-                "Write it anew with gapscope analyze --out."
+                f"{file}: has schema_version {version}, this gapscope reads {SCHEMA_VERSION}; another version of "
+                f"gapscope wrote it. {_ANEW}"
             )
-        tables[name] = frame.select(pl.col(n).cast(t) for n, t in dtypes(table).items())
-    return Run(str(folder), tables["handoffs"], tables["tiles"], tables["units"], _tools(folder / "summary.json"))
+        tables[name] = _of_types(frame, table, file)
+        if SUMMARY_KEY in known:
+            results[file.name] = known[SUMMARY_KEY]
+    _refuse_mixed(folder, results)
+    name = readable(str(folder))
+    return Run(name, tables["handoffs"], tables["tiles"], tables["units"], _tools(folder / "summary.json"))
+
+
+def _of_types(frame: pl.DataFrame, table: Table, file: Path) -> pl.DataFrame:
+    """Return a table that was read in the types of the schema; refuse one whose columns hold something else."""
+    missing = [column for column in table if column not in frame.columns]
+    if missing:
+        raise UsageError(f"{file}: has no {', '.join(missing[:3])}; another version of gapscope wrote it. {_ANEW}")
+    for column, dtype in dtypes(table).items():
+        found = frame.schema[column]
+        # A cast would make numbers of text, and cut fractions off.
+        if found != pl.Null and _kind(found) != _kind(dtype):
+            raise UsageError(f"{file}: {column} is {found}, not {dtype}; another version of gapscope wrote it. {_ANEW}")
+    try:
+        return frame.select(pl.col(n).cast(t) for n, t in dtypes(table).items())
+    except pl.exceptions.PolarsError as error:
+        raise UsageError(
+            f"{file}: holds values that this version does not know ({str(error).splitlines()[0]}); another version of "
+            f"gapscope wrote it. {_ANEW}"
+        ) from error
+
+
+def _kind(dtype: pl.DataType | type[pl.DataType]) -> str:
+    """Return what values of a type are: those of one kind are read as each other where their values fit."""
+    if dtype.is_integer():
+        return "integer"
+    if any(dtype == text for text in (pl.String, pl.Categorical, pl.Enum)):
+        return "text"
+    return str(dtype)
+
+
+def _refuse_mixed(folder: Path, results: Mapping[str, str]) -> None:
+    """Check that tables and summary of a folder are of one analysis; such from before tell nothing of it."""
+    try:
+        text = (folder / "summary.json").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        text = None
+    found = dict(results)
+    if results and text is not None:
+        found["summary.json"] = summary_digest(text)
+    if len(set(found.values())) > 1:
+        raise UsageError(f"{folder}: mixes the results of several analyses ({', '.join(found)}). {_ANEW}")
 
 
 def _tools(summary: Path) -> tuple[str, ...]:

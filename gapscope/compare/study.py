@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gapscope.compare.comparing import Comparison, compare
 from gapscope.compare.plan import ArmPlan, RunPlan, StudyPlan
-from gapscope.compare.runs import Arm, Run
+from gapscope.compare.runs import Arm, Run, readable
 from gapscope.compare.sweeping import Sweep, sweep
 
 ReadRun = Callable[[RunPlan], Run]
@@ -60,5 +60,5 @@ def shared_confidence(plan: StudyPlan) -> float:
 
 
 def _read(arm: ArmPlan, read: ReadRun) -> Arm:
-    runs = [replace(read(run), name=run.name, place=run.place) for run in arm.runs]
+    runs = [replace(read(run), name=readable(run.name), place=run.place) for run in arm.runs]
     return Arm(arm.name, runs)

@@ -22,6 +22,9 @@ _OF_SOURCE = ["tool", "version", "host", "clock", "resolution_ns"]
 def add_self(packets: Packets, facts: dict[str, Any], begin_ns: int, end_ns: int) -> None:
     """Add the track that says what wrote the trace, and of what."""
     about = "What this trace is of. Times are in ns on the common timebase, as in gapscope's own tables."
+    if facts.get("shown_later_ns"):
+        later = f"all are shown {facts['shown_later_ns']} ns later"
+        about += f" They begin below zero there, which a trace cannot show: {later}."
     track = packets.track(Track("gapscope", order=0, about=about))
     row = {
         "on": 0,

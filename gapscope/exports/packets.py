@@ -154,11 +154,17 @@ class Packets:
         kinds = [batch.moments.kind for batch in self._batches]
         return sum(int((k == _BEGIN).sum()) for k in kinds), sum(int((k == _INSTANT).sum()) for k in kinds)
 
-    def written(self, *, unix: bool) -> Iterator[bytes]:
+    @property
+    def begin_ns(self) -> int:
+        """The first moment; 0 if there is none."""
+        return min((int(b.moments.at_ns.min()) for b in self._batches if len(b.moments.at_ns)), default=0)
+
+    def written(self, *, unix: bool, shift_ns: int = 0) -> Iterator[bytes]:
         """Return the trace, piece by piece.
 
         Args:
             unix: Its times are Unix time; else their zero is unknown.
+            shift_ns: Added to all times; the trace cannot hold any below zero.
         """
         batches = self._batches
         first_row = np.cumsum([0] + [len(b.events.track) for b in batches])
@@ -172,7 +178,7 @@ class Packets:
         events = _Events(*(_stacked([b.events[k] for b in batches]) for k in range(len(_Events._fields))))
         body = _joined([b.body for b in batches])
         begin = int(moments.at_ns[0]) if len(order) else 0
-        yield self._head(begin, unix=unix)
+        yield self._head(begin + shift_ns, unix=unix and not shift_ns)
         passed = np.diff(moments.at_ns, prepend=begin)
         for first in range(0, len(order), _CHUNK):
             part = slice(first, first + _CHUNK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,7 @@ from gapscope.exports.window import Window
 from gapscope.schema import EVENTS, SCHEMA_VERSION
 from gapscope.trace import Trace
 from gapscope.views import Placed, place
+from gapscope.writing import replacing
 
 _LEVEL = 6  # of gzip: a tenth larger than the highest, in a seventh of the time
 
@@ -56,6 +58,7 @@ class Written:
         ranks: Ranks of which anything recorded is in it.
         left_out: Ranks that are not, because their clock has no place on the common timebase and a window was asked
             for.
+        shift_ns: By how much later than in the tables times are shown, since they begin below zero there; else 0.
     """
 
     path: Path
@@ -65,6 +68,7 @@ class Written:
     handoffs: int
     ranks: list[int]
     left_out: list[int]
+    shift_ns: int = 0
 
 
 def write_perfetto(
@@ -90,16 +94,18 @@ def write_perfetto(
         version: Version of gapscope, for the trace to say.
 
     Raises:
-        UsageError: Nothing is left to show, or the file cannot be written.
+        UsageError: Nothing is left to show, a rank is not there, or the file cannot be written.
     """
     low, high = window
     if low is not None and high is not None and low > high:
         raise UsageError("The window ends before it begins.")
+    if ranks is not None:
+        _check_ranks(analysis, ranks)
     placed, who, left_out = _recorded(analysis, ranks, window, calls)
     handoffs = who.owners(_within(analysis.handoffs, ranks, window))
     units = _overlapping(analysis.units, window)
     if not placed.items.height and not handoffs.height:
-        raise UsageError("Nothing is left to export: no record of these ranks lies in the window.")
+        raise UsageError(_nothing(analysis))
     packets = Packets()
     begin, end = _extent(placed, who, handoffs)
     reference = _reference(analysis.timebase)
@@ -114,16 +120,49 @@ def write_perfetto(
         "window_end_ns": high,
         "calls_kept": calls,
     }
-    add_self(packets, {k: v for k, v in facts.items() if v is not None}, begin, end)
     add_units(packets, units)
     add_lanes(packets, placed, who, handoffs)
     add_handoffs(packets, who, handoffs, analysis.tiles)
     add_clocks(packets, analysis.alignment, analysis.trace.sources, begin, end)
+    # A trace has no times below zero. Files without absolute times may: torch.profiler counts from where it began.
+    shift_ns = max(0, -min(begin, packets.begin_ns))
+    facts["shown_later_ns"] = shift_ns or None
+    add_self(packets, {k: v for k, v in facts.items() if v is not None}, begin, end)
     path = Path(out)
-    _write(packets, path, unix=_is_unix(analysis))
+    _write(packets, path, unix=_is_unix(analysis), shift_ns=shift_ns)
     slices, instants = packets.counts
     there = sorted(who.lanes["rank"].unique().to_list())
-    return Written(path, path.stat().st_size, slices, instants, handoffs.height, there, left_out)
+    return Written(path, path.stat().st_size, slices, instants, handoffs.height, there, left_out, shift_ns)
+
+
+def _check_ranks(analysis: Analyzed, ranks: Collection[int]) -> None:
+    """Refuse ranks of which there is neither a recording nor a handoff.
+
+    Raises:
+        UsageError: There is one.
+    """
+    recorded = analysis.trace.processes["rank"].drop_nulls().cast(pl.Int64)
+    ends = pl.concat([analysis.handoffs[c].drop_nulls().cast(pl.Int64) for c in ("src_rank", "dst_rank")])
+    there = pl.concat([recorded, ends.filter(ends >= 0)]).unique().sort().to_list()
+    missing = sorted(set(ranks) - set(there))
+    if not there:
+        raise UsageError(_nothing(analysis))
+    if missing:
+        raise UsageError(
+            f"No recording is of rank {', '.join(map(str, missing))}. There are ranks {', '.join(map(str, there))}."
+        )
+
+
+def _nothing(analysis: Analyzed) -> str:
+    """Return why nothing is left to export."""
+    unknown = analysis.trace.processes.filter(pl.col("rank").is_null())
+    if unknown.height < analysis.trace.processes.height:
+        return "Nothing is left to export: no record of these ranks lies in the window."
+    if not unknown.height:
+        return "Nothing is left to export: the recordings hold no process."
+    pids = unknown["pid"].drop_nulls().unique(maintain_order=True).head(8).to_list() or ["PID"]
+    options = " ".join(f"--rank-of {pid}=RANK" for pid in pids)
+    return f"Nothing can be exported: no recording tells which rank it is of. Say it with {options}."
 
 
 def _recorded(
@@ -155,18 +194,18 @@ def _within(handoffs: pl.DataFrame, ranks: Collection[int] | None, window: Windo
         wanted = list(ranks)
         handoffs = handoffs.filter(pl.col("src_rank").is_in(wanted) | pl.col("dst_rank").is_in(wanted))
     columns = [f"{event}_ns" for event in EVENTS]
-    return handoffs.filter(_reaches(pl.min_horizontal(columns), pl.max_horizontal(columns), window))
+    return _reaching(handoffs, pl.min_horizontal(columns), pl.max_horizontal(columns), window)
 
 
 def _overlapping(units: pl.DataFrame, window: Window) -> pl.DataFrame:
-    return units.filter(_reaches(pl.col("start_ns"), pl.col("end_ns"), window))
+    return _reaching(units, pl.col("start_ns"), pl.col("end_ns"), window)
 
 
-def _reaches(first: pl.Expr, last: pl.Expr, window: Window) -> pl.Expr:
+def _reaching(rows: pl.DataFrame, first: pl.Expr, last: pl.Expr, window: Window) -> pl.DataFrame:
+    """Return the rows that reach into the window; without one, all."""
     low, high = window
-    after = pl.lit(value=True) if low is None else last >= low
-    before = pl.lit(value=True) if high is None else first <= high
-    return (after & before).fill_null(value=False)
+    asked = ([] if low is None else [last >= low]) + ([] if high is None else [first <= high])
+    return rows.filter(*asked) if asked else rows
 
 
 def _extent(placed: Placed, who: Ranks, handoffs: pl.DataFrame) -> tuple[int, int]:
@@ -195,10 +234,12 @@ def _is_unix(analysis: Analyzed) -> bool:
     return bool(timebase.domains.table["claims"][timebase.domains.reference])
 
 
-def _write(packets: Packets, path: Path, *, unix: bool) -> None:
+def _write(packets: Packets, path: Path, *, unix: bool, shift_ns: int) -> None:
     try:
-        with gzip.open(path, "wb", _LEVEL) if path.name.endswith(".gz") else path.open("wb") as file:
-            for piece in packets.written(unix=unix):
-                file.write(piece)
+        with replacing(path) as beside, beside.open("wb") as raw:
+            zipped = gzip.GzipFile(path, "wb", _LEVEL, raw) if path.name.endswith(".gz") else None
+            with zipped or nullcontext(raw) as file:
+                for piece in packets.written(unix=unix, shift_ns=shift_ns):
+                    file.write(piece)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror or error}). Name another file.") from error

@@ -271,28 +271,37 @@ NEVER = np.int64(2**62)
 """Later than anything: no end hangs on it."""
 
 
-def latest(forward: Forward, ends: Ints) -> tuple[Ints, Ints]:
-    """Return how late each node may be while none of some nodes is later than it was.
+def latest(forward: Forward, ends: Ints, until: Ints) -> tuple[Ints, Ints]:
+    """Return how late each node may be while none of some nodes is later than a time.
 
     Args:
         forward: The graph.
-        ends: Nodes that must not be later.
+        ends: Nodes that must not be later; may repeat.
+        until: Than when, each.
 
     Returns:
         The time of each node at the latest (`NEVER`: none of them hangs on it), and the way that allows no more (of
-        those that lead on from the node; NONE: it is one of ``ends``, or nothing hangs on it).
+        those that lead on from the node; NONE: it is one of ``ends`` itself, or nothing hangs on it).
     """
     return _latest(forward.order, forward.first, forward.source, forward.lag, forward.binding, forward.residual,
-                   forward.time, ends)  # fmt: skip
+                   len(forward.time), ends, until)  # fmt: skip
 
 
 @nb.njit(cache=True, nogil=True)
 def _latest(  # noqa: PLR0917 - what it needs
-    order: Indices, first: Ints, source: Indices, lag: Ints, binding: Ints, residual: Ints, time: Ints, ends: Ints
+    order: Indices,
+    first: Ints,
+    source: Indices,
+    lag: Ints,
+    binding: Ints,
+    residual: Ints,
+    n: int,
+    ends: Ints,
+    until: Ints,
 ) -> tuple[Ints, Ints]:
-    allowed, way = np.full(len(time), 2**62, np.int64), np.full(len(time), NONE, np.int64)
-    for end in ends:
-        allowed[end] = time[end]
+    allowed, way = np.full(n, 2**62, np.int64), np.full(n, NONE, np.int64)
+    for i in range(len(ends)):
+        allowed[ends[i]] = min(allowed[ends[i]], until[i])
     for i in range(len(order) - 1, -1, -1):
         node = order[i]
         if allowed[node] == 2**62 or binding[node] == NONE:

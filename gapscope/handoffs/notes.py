@@ -16,7 +16,7 @@ from gapscope.trace import Trace
 _WORDS = {
     **REASONS,
     "no_mark": "the handoff has no {mark} mark",
-    "no_mark_on_edge": "no handoff between these ranks has a {mark} mark",
+    "no_mark_on_edge": "no other handoff of their edge or group has a {mark} mark",
     "rank_not_given": "rank {rank} is not among the recordings",
     "beyond_window": "the rank recorded no {mark} mark there: the handoff lies before or after what it recorded",
 }

@@ -31,6 +31,7 @@ from gapscope.reports.own_cost import render_marks_cost
 from gapscope.reports.text import render_clocks, render_edges, render_phases, render_recordings
 from gapscope.reports.waits import render_waiting
 from gapscope.schema import SCHEMA_VERSION
+from gapscope.writing import replacing
 
 _CODE = (
     "state.js", "decode.js", "words.js", "elements.js", "theme.js", "figures.js", "table.js", "view.js", "timeline.js",
@@ -67,7 +68,8 @@ def write_report(analysis: Results, path: str | PathLike[str], version: str) -> 
     """
     page = render_report(analysis, version)
     try:
-        Path(path).write_text(page, encoding="utf-8")
+        with replacing(path) as beside:
+            beside.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{Path(path)}: the report cannot be written: {error.strerror or error}.") from error
 

@@ -21,6 +21,7 @@ from gapscope.page.payload import pack
 from gapscope.page.tables import Block, PageTable
 from gapscope.plots.html import POLICY, plotly_js
 from gapscope.schema import SCHEMA_VERSION
+from gapscope.writing import replacing
 
 _CODE = ("decode.js", "elements.js", "theme.js", "figures.js", "simple.js")
 
@@ -91,7 +92,8 @@ def write_page(page: SimplePage, path: str | PathLike[str], version: str) -> Non
     """
     text = render_page(page, version)
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{Path(path)}: the report cannot be written: {error.strerror or error}.") from error
 

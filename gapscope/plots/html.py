@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gapscope.errors import UsageError
+from gapscope.writing import replacing
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -74,6 +75,7 @@ def write_figure(figure: Figure, path: str | PathLike[str]) -> None:
     body = figure.to_html(config=config, include_plotlyjs=True, full_html=False, div_id="figure")
     page = _PAGE.format(title=escape(text), body=body, policy=POLICY)
     try:
-        Path(path).write_text(page, encoding="utf-8")
+        with replacing(path) as beside:
+            beside.write_text(page, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{Path(path)}: the plot cannot be written: {error.strerror or error}.") from error

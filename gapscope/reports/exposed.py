@@ -30,7 +30,7 @@ def render_exposure(causes: Mapping[str, Any]) -> list[RenderableType]:
         text = f"None of the {plural(units['total'], units['unit'])} is past start-up and seen from begin to end: "
         return [Text(text + "what share of latency a cause is cannot be told.", style="dim")]
     unit = units["unit"]
-    table = plain_table(f"{unit}s wait for", f">of {unit} time", f">per {unit}", ">handoff time", ">wall time", "")
+    table = plain_table(f"{unit}s wait for", f">of {unit} time", f">mean per {unit}", ">handoff time", ">wall time", "")
     for row in causes["total"]:
         if _is_shown(row, causes):
             held = (row["exposure_ns"], units)

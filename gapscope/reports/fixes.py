@@ -28,7 +28,7 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     unit, before = gone[0]["unit"], gone[0]["before_p50_ns"]
     shown = [f for f in gone if f["sooner_high_p50_ns"] >= before * _LEAST_SHARE][:_MOST]
     rest = len([f for f in gone if f["cause"] is not None]) - len([f for f in shown if f["cause"] is not None])
-    table = plain_table(f"if it were gone, each {unit}", ">takes less by", f">of {unit} time", ">at its best tenth", "")
+    table = plain_table(f"if it were gone, each {unit}", ">less by, p50", f">of {unit} p50", ">at its best tenth", "")
     for fix in shown:
         name = "all of them at once" if fix["cause"] is None else fix["cause"]
         name += "" if fix["rank"] is None else f" @ rank {fix['rank']}"
@@ -44,12 +44,13 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     note = (
         f"Medians over {gone[0]['units']:,} {unit}s of {duration(before)}, the whole graph replayed: waits move, all "
         "else takes as long as it took, in the same order and with the same contention. Bounds, no forecast, and no "
-        "sum: one takes the place of another."
+        "sum: one takes the place of another. At its best tenth: if each handoff spent on it what the best tenth does."
     )
     if rest:
+        which = f"{rest} more causes move" if shown else "No cause moves"
         note += (
-            f" {rest} more reach no end of a {unit} by anything recorded, or hardly: a wait that no record ties to "
-            "another rank stays as long as it was."
+            f" {which} the end of a {unit} little or not at all, by what is recorded: a wait that no record ties to "
+            "another rank or thread stays as long as it was."
         )
     return [*([table] if shown else []), Text(note, style="dim"), *_unknown(fixes)]
 

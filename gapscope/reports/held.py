@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gapscope.causes.names import CAUSES
-from gapscope.reports.tables import plain_table
+from gapscope.reports.tables import LiteralTable, plain_table
 from gapscope.wording import duration, edge_name, in_words, percent
 
 _LEAST_SHARE = 0.005
@@ -35,7 +35,7 @@ def render_causes(causes: Mapping[str, Any], most: int) -> list[RenderableType]:
             parts.append(Text(f"Consumer bound in {n}: {words}", style="dim"))
         shown |= dict.fromkeys(row["cause"] for row in rows)
     if shown:
-        meaning = Table.grid(padding=(0, 2, 0, 0))
+        meaning = LiteralTable.grid(padding=(0, 2, 0, 0))
         for cause in shown:
             meaning.add_row(Text(cause, style="dim"), Text(CAUSES[cause], style="dim"))
         parts += [Text(""), meaning, render_evidence(causes)]

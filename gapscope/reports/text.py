@@ -20,7 +20,7 @@ from gapscope.reports.fixes import render_fixes
 from gapscope.reports.fragments import render_fragments
 from gapscope.reports.held import render_causes, render_worst
 from gapscope.reports.own_cost import render_marks_cost
-from gapscope.reports.tables import plain_table
+from gapscope.reports.tables import Literal, LiteralTable, plain_table
 from gapscope.reports.waits import render_waiting
 from gapscope.wording import duration, edge_name, signed, size
 
@@ -89,8 +89,8 @@ def render_alignment(clocks: dict[str, Any], findings: Sequence[Finding], verbos
 
 def render_html(summary: dict[str, Any], findings: Sequence[Finding]) -> str:
     """Return the text report as preformatted HTML, for notebooks."""
-    console = Console(record=True, width=118, file=io.StringIO(), force_jupyter=False)
-    console.print(render_text(summary, findings))
+    console = Console(record=True, width=118, file=io.StringIO(), force_jupyter=False, emoji=False)
+    console.print(Literal(render_text(summary, findings)))
     return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.25'>{code}</pre>")
 
 
@@ -282,7 +282,7 @@ def render_left_out(summary: dict[str, Any]) -> Text:
 
 
 def _findings(findings: Sequence[Finding], verbose: bool) -> Table:
-    table = Table.grid(padding=(0, 1))
+    table = LiteralTable.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column()
     hidden = 0

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.causes.units import NO_NODE
+from gapscope.causes.units import NO_NODE, Units
 from gapscope.graph.forward import FLOOR, STICKY
 from gapscope.whatif.model import Model
 from gapscope.whatif.scenario import Scenario, chosen, gone_before
@@ -106,14 +106,18 @@ def replayed(model: Model, removed: pl.DataFrame) -> pl.DataFrame:
     forward, units = model.forward, model.units
     known = pl.Series(units.last != NO_NODE, dtype=pl.Boolean)
     table = units.table.with_columns(
-        first=pl.Series(units.first), last=pl.Series(units.last), before_ns=pl.col("end_ns") - pl.col("start_ns")
+        position=pl.int_range(pl.len(), dtype=pl.Int64),
+        first=pl.Series(units.first),
+        before_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
     table = table.filter(pl.col("before_ns").is_not_null() & known).sort("unit", "end_ns", "id", maintain_order=True)
     gone = (removed["node"].to_numpy(), removed["duration_ns"].to_numpy())
     for name, residuals in (("sticky", STICKY), ("floor", FLOOR)):
         earlier = forward.time - forward.replay(gone, residuals)
-        ended, began = (_of_nodes(earlier, table[c].to_numpy()) for c in ("last", "first"))
-        table = table.with_columns(pl.Series(f"{name}_end", ended), pl.Series(f"{name}_begin", began))
+        began = _of_nodes(earlier, table["first"].to_numpy())
+        table = table.join(_ended(units, earlier).rename({"earlier_ns": f"{name}_end"}), on="position", how="left",
+                           maintain_order="left")  # fmt: skip
+        table = table.with_columns(pl.col(f"{name}_end").fill_null(0), pl.Series(f"{name}_begin", began))
         # A step begins when the one before it is over, whichever rank opens it first: hosts run ahead of their GPUs.
         before = pl.col(f"{name}_end").shift(1, fill_value=0).over("unit", "job")
         begin = pl.when(pl.col("unit") == "step").then(before).otherwise(f"{name}_begin")
@@ -127,6 +131,15 @@ def replayed(model: Model, removed: pl.DataFrame) -> pl.DataFrame:
         return table
     # What brings them on their way is not recorded: that no end moves says nothing.
     return table.with_columns(pl.lit(None, pl.Int64).alias(n) for n in UNIT_EFFECT if "sooner" in n)
+
+
+def _ended(units: Units, earlier: Ints) -> pl.DataFrame:
+    """Return ``position, earlier_ns``: by how much units end earlier; another rank may be the last of them then."""
+    moved = units.ends.with_columns(
+        now_ns=pl.col("end_ns") - pl.Series(_of_nodes(earlier, units.ends["node"].to_numpy()))
+    )
+    both = moved.group_by("position").agg(pl.col("end_ns", "now_ns").max())
+    return both.select("position", earlier_ns=pl.col("end_ns") - pl.col("now_ns"))
 
 
 def _of_nodes(shift: Ints, nodes: Ints) -> Ints:

@@ -54,12 +54,28 @@ class Model:
 
     @cached_property
     def allowed(self) -> tuple[Ints, Ints]:
-        """How late each node may be with all ends where they were (`gapscope.graph.forward.latest`)."""
-        return latest(self.forward, np.unique(self.units.last[self.units.last != NO_NODE]))
+        """How late each node may be with all units ending when they did (`gapscope.graph.forward.latest`).
+
+        A rank that was not the last to end a unit may end it later, as late as the last.
+        """
+        ends = self.units.ends
+        end_ns = ends["position"].replace_strict(
+            pl.Series(range(self.units.table.height)), self.units.table["end_ns"], default=None, return_dtype=pl.Int64
+        )
+        known = ends.with_columns(unit_ns=end_ns).drop_nulls()
+        node = known["node"].to_numpy()
+        spare = (known["unit_ns"] - known["end_ns"]).to_numpy()
+        return latest(self.forward, node, self.forward.time[node] + spare)
+
+    @cached_property
+    def _reaching(self) -> Ints:
+        """How late each node may be for what each unit ended with, of its last rank alone."""
+        last = self.units.last[self.units.last != NO_NODE]
+        return latest(self.forward, last, self.forward.time[last])[0]
 
     def reaches_an_end(self, nodes: Ints) -> bool:
-        """Tell whether the end of any step or request hangs on any of some nodes, by what is recorded."""
-        return bool((self.allowed[0][nodes] < NEVER).any()) if len(nodes) else False
+        """Tell whether what a step or request ended with hangs on any of some nodes, by what is recorded."""
+        return bool((self._reaching[nodes] < NEVER).any()) if len(nodes) else False
 
     def _name(self, node: int) -> str:
         items, item = self.graph.items, node // 2

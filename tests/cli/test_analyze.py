@@ -22,8 +22,9 @@ from gapscope.demo import DEMO_RECORDING
 DATA = Path(__file__).parents[1] / "data"
 MIXED = [DATA / "mailbox_mixed_rank0.sqlite.gz", DATA / "mailbox_mixed_rank1.json.gz"]
 OUTPUTS = [
-    "alignment.parquet", "exposure.parquet", "findings.json", "handoffs.parquet", "interference.parquet",
-    "messages.parquet", "summary.json", "tiles.parquet", "units.parquet", "waiting.parquet",
+    "alignment.parquet", "exposure.parquet", "findings.json", "fixes.parquet", "handoffs.parquet",
+    "interference.parquet", "messages.parquet", "slack.parquet", "summary.json", "tiles.parquet", "units.parquet",
+    "waiting.parquet",
 ]  # fmt: skip
 UNIT_NS = {"ns": 1, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 QUANTILES = ("p50", "p90", "p99", "max")

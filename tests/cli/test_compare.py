@@ -158,6 +158,9 @@ def test_a_sweep(cli, written, tmp_path):
         (["{}", "--", "{}", "--primary", "gap 7 → 8"], "There is no metric 'gap 7 → 8'"),
         (["{}", "--", "{}", "--noise", "{}"], "--noise: 1 runs are no pairs"),
         (["{}", "{}", "--", "{}"], "has one recording twice"),
+        (["{}", "--", "{}", "--noise", "{}", "--noise", "{}"], "A pair for the noise floor is one recording twice"),
+        (["{}", "--", "{}", "--margin", "1e300%"], "--margin 1e300%: a margin above 100 %"),
+        (["{}", "--", "{}", "--out", "{}/x", "--report", "{}/../1/x"], "--out and --report name one file"),
     ],
 )
 def test_errors_in_words(cli, written, arguments, words):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
 import pytest
 
@@ -90,6 +92,7 @@ def test_ranks_and_calls_can_be_left_out(export):
         (["--steps", "900:"], "None of these steps"),
         (["--steps", "x"], "give a step"),
         (["--ranks", "x"], "give rank numbers"),
+        (["--ranks", "9"], "There are ranks 0, 1."),
         (["--handoff", "0-1:999"], "there is none"),
         (["--handoff", "0-1:10", "--window", "80ms:"], "No time is in all"),
     ],
@@ -99,6 +102,15 @@ def test_what_cannot_be_done_is_said(export, options, said):
     assert outcome.code == 2
     assert said in outcome.err
     assert found is None
+
+
+def test_times_below_zero_are_said(cli, tmp_path):
+    recording = tmp_path / "early.json"
+    mark = {"ph": "X", "cat": "user_annotation", "name": "gapscope::step step=1 rank=0", "pid": 10, "tid": 10}
+    recording.write_text(json.dumps({"traceEvents": [{**mark, "ts": -1900, "dur": 100}]}))
+    outcome = cli("export", "--perfetto", tmp_path / "x.pftrace", recording)
+    assert outcome.code == 0
+    assert "below zero, which a trace cannot show: all are shown 1.90 ms later." in outcome.out
 
 
 def test_without_a_name_nothing_is_written(cli):

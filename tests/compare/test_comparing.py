@@ -216,7 +216,7 @@ def test_noise_is_how_far_a_is_from_a(none, late):
     slow = delayed(none, [9_000_000] * none.handoffs.height)
     found = by_metric(compare(a, b, noise=[(none, slow)]))
     assert found["gap 0 → 1"]["noise_floor_ns"] == pytest.approx(9_000_000)
-    without_steps = replace(none, units=none.units.clear())
+    without_steps = later(replace(none, units=none.units.clear()), DAY_NS)
     assert by_metric(compare(a, b, noise=[(none, without_steps)]))["step"]["noise_floor_ns"] is None
 
 
@@ -347,3 +347,39 @@ def test_a_change_that_the_clocks_cannot_resolve_is_no_number_in_the_text(none):
     (total,) = [line for line in text.splitlines() if line.startswith("gap  ")]
     assert f"< {clock}" in total
     assert f"The clocks can have moved the gap by {clock}" in text
+
+
+def test_a_recording_in_both_arms_supports_no_claim(none):
+    runs = restarts(none, 5, seed=1)
+    copies = [replace(run, name=f"copy of {run.name}") for run in runs]
+    found = compare(Arm("A", runs), Arm("B", copies), Settings(margin_ns=1e6))
+    assert set(found.metrics["verdict"]) == {"no claim"}
+    assert "both arms hold the same recording" in found.metrics["reason"][0]
+    assert "in_both_arms" in codes(found)
+    others = compare(Arm("A", runs), Arm("B", restarts(none, 5, seed=2)), Settings(margin_ns=1e6))
+    assert "no claim" not in set(others.metrics["verdict"])
+    assert "in_both_arms" not in codes(others)
+
+
+def test_a_recording_without_a_date_is_known_again(none):
+    undated = later(none, -none.handoffs["consumer_start_ns"].min() + 1_000)
+    assert began_ns(undated) is None
+    with pytest.raises(UsageError, match="one recording twice"):
+        compare(Arm("A", [undated, replace(undated, name="copy")]), Arm("B", [none]))
+
+
+def test_a_recording_is_no_noise_pair_of_its_own(none, late):
+    a, b = Arm("A", [none]), Arm("B", [late])
+    for two in (none, replace(none, name="copy")):
+        with pytest.raises(UsageError, match="A pair for the noise floor is one recording twice"):
+            compare(a, b, noise=[(none, two)])
+
+
+def test_a_margin_has_an_upper_bound():
+    from gapscope.compare.margin import parse_margin
+
+    assert parse_margin("100%") == (None, 1.0)
+    assert parse_margin("3600s") == (3.6e12, None)
+    for text in ("100.1%", "1e300%", "3601s", "1e300s"):
+        with pytest.raises(UsageError, match="calls every difference equivalent"):
+            parse_margin(text)

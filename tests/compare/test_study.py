@@ -116,6 +116,13 @@ def reading(none, late):
     return read
 
 
+def test_a_folder_that_looks_like_a_pattern_is_itself(tmp_path):
+    for name in ("a1", "b1", "b[1]"):
+        (tmp_path / name).mkdir()
+    plan = read_plan(write(tmp_path, TWO.format("['b[1]', { path = 'b[1]', name = 'again' }]")))
+    assert [Path(run.paths[0]).name for run in plan.arms[1].runs] == ["b[1]", "b[1]"]
+
+
 def test_a_study_is_its_comparison(folder, none, late):
     plan = read_plan(write(folder, STUDY))
     read = reading(none, late)

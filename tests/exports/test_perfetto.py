@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -258,6 +259,25 @@ def test_what_never_closed_has_a_track_of_its_own_and_no_end(tmp_path):
     assert found.events.filter(pl.col("start_ns") == EPOCH + 4010)["end_ns"].item() == EPOCH + 4011
 
 
+def test_times_below_zero_are_moved_to_begin_at_zero_and_it_says_so(tmp_path):
+    both = source(clock="relative").add_process(destination(pid=11)).shift(-EPOCH - 2_000_000)
+    a = analyze(both)
+    first = a.trace.processes["window_start_ns"].min()
+    assert first < 0
+    out = tmp_path / "run.pftrace"
+    written = write_perfetto(a, out)
+    found = read(out)
+    assert written.shift_ns == -first
+    assert set(found.clocks.values()) == {0}
+    assert found.events["start_ns"].min() == 0
+    kernels = found.events.filter(pl.col("category") == "kernel")["start_ns"]
+    assert sorted(kernels) == sorted(a.trace.ops["start_ns"] - first)
+    (about,) = found.under("gapscope")["args"]
+    assert about["shown_later_ns"] == -first
+    (track,) = [t for t in found.tracks.values() if t.name == "gapscope"]
+    assert f"shown {-first} ns later" in track.description
+
+
 def test_a_clock_without_a_place_is_a_group_of_its_own_and_no_arrow_leads_there(tmp_path):
     a = analyze(source(clock="relative").shift(-EPOCH), destination())
     assert set(a.handoffs["status"]) == {"unaligned"}
@@ -400,6 +420,27 @@ def test_the_trace_is_compressed_where_the_name_says_so(tmp_path):
     columns = ("name", "start_ns", "end_ns", "track")
     one, two = (read(tmp_path / name).events for name in ("run.pftrace", "run.pftrace.gz"))
     assert one.select(columns).equals(two.select(columns))
+
+
+def test_more_handoffs_than_polars_takes_at_once_are_all_there(tmp_path):
+    a = analyze(source(), destination())
+    many = pl.concat([a.handoffs.filter(pl.col("seq") == 1)] * 20_000)
+    many = many.with_columns(seq=pl.int_range(pl.len(), dtype=pl.Int64))
+    written = write_perfetto(replace(a, handoffs=many), tmp_path / "run.pftrace.gz")
+    assert written.handoffs == 20_000
+
+
+def test_an_unknown_rank_is_said_and_how_to_give_it(tmp_path):
+    alone = Recording("a", pid=10)
+    alone.kernel(EPOCH, EPOCH + 10, EPOCH + 20)
+    for ranks in (None, [0]):
+        with pytest.raises(UsageError, match=r"which rank .* --rank-of 10=RANK"):
+            write_perfetto(analyze(alone), tmp_path / "x", ranks=ranks)
+
+
+def test_ranks_that_are_not_there_are_said_with_those_that_are(tmp_path):
+    with pytest.raises(UsageError, match=r"of rank 8, 9\. There are ranks 0, 1\."):
+        write_perfetto(analyze(source(), destination()), tmp_path / "x", ranks=[9, 1, 8])
 
 
 def test_nothing_in_the_window_is_said(tmp_path):

@@ -65,7 +65,7 @@ def test_where_it_misses_the_run_that_sleeps_is_slower_all_over(pair):
     It is in the send call (by half and more), and in what lies outside all gaps; together they are all of the miss.
     """
     over, middle = predicted(pair), measured(pair).median()
-    assert middle < over["after_p10_ns"]
+    assert middle < over["after_low_p50_ns"] - 150 * US
     slept, none = on_rank_0(pair, "late_submit"), on_rank_0(pair, "none")
     in_call = slept["submit_call"] - none["submit_call"]
     elsewhere = slept[None] - none[None]
@@ -90,7 +90,8 @@ def test_where_one_host_alone_paces_the_steps_each_is_shorter_by_its_lateness(pa
     effect = analyzed(pair.format("late_submit")).whatif(Scenario(cause="late_submission"))
     rows = effect.units.filter("steady").join(lateness(pair), on="id")
     assert rows.height == 19
-    assert rows.filter((pl.col("late_ns") - pl.col("sooner_high_ns")).abs() <= 60 * US).height >= 16
+    # Where rank 0 gains, rank 1 is the last to end some steps: single ones differ, their middle does not.
+    assert abs(rows["late_ns"].median() - rows["sooner_high_ns"].median()) <= 60 * US
     assert effect.not_replayed_ns == 0
 
 
@@ -115,10 +116,12 @@ def test_a_late_launch_reaches_the_end_of_the_step(run):
 
 @of_runs(n for n, _ in RUNS if "late_launch" in n and n.endswith("nsys"))
 def test_without_the_token_no_end_is_known_to_hang_on_the_other_rank(run):
-    """A limit of what nsys records, and said as one: the slack is not known, rather than large."""
+    """A limit of what nsys records, and said as one: what it would bring is not known, rather than nothing."""
     found = analyzed(run)
-    assert (found.fixes["sooner_high_p50_ns"] == 0).all()
-    assert found.slack["unit_slack_ns"].null_count() == found.slack.height
+    unknown = found.fixes.filter(pl.col("cause") == "late_launch")
+    assert unknown.height
+    assert unknown["sooner_high_p50_ns"].null_count() == unknown.height
+    assert 0 <= found.slack["unit_slack_ns"].median() < 4_000 * US  # within its own step
 
 
 @of_runs(n for n, _ in RUNS if "slot_hold" in n)

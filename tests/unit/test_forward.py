@@ -210,7 +210,7 @@ def test_latest_and_absorbers_equal_those_of_the_plain_version(case, data):
     f, plain = forward(g, bounds, window), PlainForward(g, bounds, window)
     nodes = st.integers(0, max(plain.n - 1, 0))
     ends = sorted(data.draw(st.sets(nodes, max_size=3))) if plain.n else []
-    allowed, way = latest(f, np.array(ends, np.int64))
+    allowed, way = latest(f, np.array(ends, np.int64), f.time[np.array(ends, np.int64)])
     expected, plain_way = plain.latest(ends)
     assert allowed.tolist() == expected
     assert way.tolist() == [NONE if w is None else int(f.first[w[0]]) + w[1] for w in plain_way]
@@ -280,7 +280,7 @@ def test_moved_times_give_moved_replays(case, data, by):
     for residuals in BOTH:
         assert (moved.replay(gone, residuals) - by).tolist() == f.replay(gone, residuals).tolist()
     ends = np.arange(0, len(f.time), 3)
-    allowed, again = latest(f, ends)[0], latest(moved, ends)[0]
+    allowed, again = latest(f, ends, f.time[ends])[0], latest(moved, ends, moved.time[ends])[0]
     assert np.where(again == NEVER, NEVER, again - by).tolist() == allowed.tolist()
 
 
@@ -308,7 +308,7 @@ def test_within_its_slack_a_node_moves_no_end_and_beyond_it_one(case, data):
         return
     ends = np.array(sorted(data.draw(st.sets(st.integers(0, len(f.time) - 1), min_size=1, max_size=3))))
     node = data.draw(st.integers(0, len(f.time) - 1))
-    allowed, _ = latest(f, ends)
+    allowed, _ = latest(f, ends, f.time[ends])
     if f.binding[node] == NONE or allowed[node] == NEVER:
         return
     slack = int(allowed[node] - f.time[node])
@@ -491,10 +491,10 @@ def test_slack_and_what_takes_its_place():
     """Two ways to the end: the consumer's at 40 and another at 70, which holds it."""
     g = graph(ops=[(10, 40, 0), (10, 70, 1), (75, 80, 2)], edges=[(4, 1, 40, "event"), (4, 3, 70, "event")])
     f = forward(g, ONE)
-    allowed, way = latest(f, np.array([5]))
+    allowed, way = latest(f, np.array([5]), f.time[[5]])
     assert (allowed - f.time).tolist() == [30, 30, 0, 0, 0, 0]
     assert absorbers(f, way, np.array([0, 2, 5, NONE])).tolist() == [3, NONE, NONE, NONE]
-    allowed, way = latest(f, np.array([3]))
+    allowed, way = latest(f, np.array([3]), f.time[[3]])
     assert allowed[[0, 1, 4, 5]].tolist() == [NEVER] * 4
 
 

@@ -302,8 +302,9 @@ def test_host_time_right_before_a_consumer_lies_before_what_its_thread_does_next
     first = found.model.graph.items.n_ops
     assert [name[node // 2 - first] for node in lead["node"]] == ["use"] * 3
     assert (lead["node"] % 2 == 0).all()
-    assert ends(found.whatif(Scenario(phase="consumer_wait"))) == [50, 100, 150]
-    assert ends(found.whatif(Scenario())) == [150, 300, 450]
+    # Rank 1 ends each step 50 sooner than the one before; at last rank 0, which ends them at 180, is the later one.
+    assert ends(found.whatif(Scenario(phase="consumer_wait"))) == [50, 100, 130]
+    assert ends(found.whatif(Scenario())) == [130, 130, 130]
 
 
 def test_a_consumer_within_a_call_lies_before_the_end_of_that():
@@ -405,8 +406,8 @@ def test_slack_is_absorbed_by_what_holds_the_end_instead():
         run.op(0, (1000 * k + 332, 1000 * k + 333), (1000 * k + 410, 1000 * k + 440), COMPUTE, name="other work")
     found = analyzed(run)
     assert found.units["rank"].to_list() == [0, 0, 0]
-    # Nothing that rank 0 does waits for rank 1: no end hangs on the consumers.
-    assert found.slack["unit_slack_ns"].to_list() == [None] * 3
+    # Nothing that rank 0 does waits for rank 1, which may end the step as late as rank 0 does.
+    assert found.slack["unit_slack_ns"].to_list() == [40 * US] * 3
     # What the consumers' own time would bring is then not nothing, but not known.
     effect = found.whatif(Scenario(rank=1))
     assert effect.units["sooner_low_ns"].to_list() == effect.units["end_sooner_high_ns"].to_list() == [None] * 3
