@@ -54,7 +54,8 @@ def arm(run, name, number=4, **how):
     e2e = how.pop("e2e_ms", 40.0)
     factors = 1 + np.random.default_rng(len(name)).normal(0, 0.005, number)
     runs = [
-        with_side(r, f"{name}/{k}", e2e_ms=e2e * factors[k], seed=9, **how) for k, r in enumerate(restarts(run, number))
+        with_side(r, f"{name}/{k}", e2e_ms=e2e * factors[k], seed=9, **how)
+        for k, r in enumerate(restarts(run, number, seed=len(name)))
     ]
     return Arm(name, runs)
 

@@ -51,8 +51,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group("browser"))  # one browser for all of them
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """A browser for the tests of one file: while it is open, its driver's event loop is in the way of asyncio's."""
     program = chromium()
     if program is None:
         pytest.skip("no chromium: install Debian's package chromium, or set GAPSCOPE_CHROMIUM to the program")
