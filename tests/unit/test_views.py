@@ -20,9 +20,7 @@ from gapscope.views.gaps import gaps_of
 DATA = Path(__file__).parents[1] / "data"
 RUNS = {
     "demo": [DEMO_RECORDING],
-    "mixed": ["mailbox_mixed_rank0.sqlite.gz", "mailbox_mixed_rank1.json.gz"],
     "both": ["mailbox_both.sqlite.gz", "mailbox_both_rank0.json.gz", "mailbox_both_rank1.json.gz"],
-    "gloo": [f"gloo_none_torch_rank{r}.json.gz" for r in (0, 1)],
     "1f1b": [f"examples/pp_1f1b_torch_rank{r}{end}" for r in (0, 1) for end in (".json.gz", ".gslog")],
     "tp": [f"two-gpus/tp_torch_rank{r}.json.gz" for r in (0, 1)],
     "log": [f"cpu_pipeline_rank{r}.gslog" for r in (0, 1)],
