@@ -10,6 +10,17 @@ _STEPS = ((1_000, "ns", 1), (1_000_000, "µs", 1_000), (1_000_000_000, "ms", 1_0
 _RETURN_TYPE = re.compile(r"\bvoid (?=[\w(:])")
 _OPENS = {"<": ">", "(": ")"}
 
+EVENT_WORDS = {
+    "producer_finish": "producer finish",
+    "submit": "submit",
+    "receive_post": "receive post",
+    "arrival": "arrival",
+    "movement_start": "movement start",
+    "available": "available",
+    "consumer_start": "consumer start",
+}
+"""Events as figures and texts write them."""
+
 
 def duration(ns: int | None, floor_ns: int = 0) -> str:
     """Return a duration with three significant digits or more and its unit.

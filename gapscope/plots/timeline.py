@@ -13,7 +13,7 @@ import polars as pl
 
 from gapscope.plots.style import GRID, KIND_LOOKS, TEXT, Spec, axis, cause_look, fill, ink, layout
 from gapscope.views import Timeline
-from gapscope.wording import duration, in_words, without_arguments
+from gapscope.wording import EVENT_WORDS, duration, in_words, without_arguments
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -32,15 +32,6 @@ _STRIP_WIDTH, _TILE_WIDTH, _BAR_WIDTH = 0.9, 0.86, 0.42
 _PART_WORDS = {"ranges": " marks", "calls": " calls", "ops": ""}
 _LONGEST_MICROSECONDS = 20_000_000
 _NESTED = ("mark", "range", "overhead")
-_EVENT_WORDS = {
-    "producer_finish": "producer finish",
-    "submit": "submit",
-    "receive_post": "receive post",
-    "arrival": "arrival",
-    "movement_start": "movement start",
-    "available": "available",
-    "consumer_start": "consumer start",
-}
 _LEVELS = 3
 _LABEL_SHARE = 0.0085
 """Width of one letter of an event's label, as a share of the figure's width."""
@@ -148,7 +139,7 @@ def _subtitle(timeline: Timeline) -> str:
     for event in timeline.events.iter_rows(named=True):
         if not timeline.start_ns <= event["at_ns"] <= timeline.end_ns:
             side = "before" if event["at_ns"] < timeline.zero_ns else "after"
-            word = _EVENT_WORDS[event["event"]]
+            word = EVENT_WORDS[event["event"]]
             said.append(f"{word} {duration(abs(event['at_ns'] - timeline.zero_ns))} {side} the zero")
     left_out = int(timeline.rows["left_out"].sum())
     if left_out:
@@ -283,7 +274,7 @@ def _events(timeline: Timeline, paper: _Paper) -> list[Spec]:
     if not events.height:
         return []
     hovers = [
-        f"<b>{_EVENT_WORDS[e['event']]}</b> ({e['source']}), rank {e['rank']}<br>"
+        f"<b>{EVENT_WORDS[e['event']]}</b> ({e['source']}), rank {e['rank']}<br>"
         f"{duration(e['at_ns'] - timeline.zero_ns)} after {paper.zero}, {_error_words(e['error_ns'])}"
         f"<br>{e['at_ns']} ns"
         for e in events.iter_rows(named=True)
@@ -340,7 +331,7 @@ def _labels(timeline: Timeline, paper: _Paper) -> list[Spec]:
     free = [-1.0] * _LEVELS
     found = []
     for event in _inside(timeline).iter_rows(named=True):
-        text = _EVENT_WORDS[event["event"]]
+        text = EVENT_WORDS[event["event"]]
         at = (event["at_ns"] - timeline.start_ns) / paper.span
         half = len(text) * _LABEL_SHARE / 2
         anchor = "left" if at < half else "right" if at > 1 - half else "center"

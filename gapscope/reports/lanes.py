@@ -12,20 +12,11 @@ from rich.text import Text
 
 from gapscope.views import Timeline
 from gapscope.views.looks import cause_look
-from gapscope.wording import duration
+from gapscope.wording import EVENT_WORDS, duration
 
 WIDTH = 84
 """Columns that the window is cut into."""
 
-_EVENT_WORDS = {
-    "producer_finish": "producer finish",
-    "submit": "submit",
-    "receive_post": "receive post",
-    "arrival": "arrival",
-    "movement_start": "movement start",
-    "available": "available",
-    "consumer_start": "consumer start",
-}
 _PART_WORDS = {"ranges": "marks", "calls": "calls", "ops": ""}
 _MOST_EVENT_LINES = 6
 _MARK, _MUCH, _SOME = "─", "▆", "▂"
@@ -144,7 +135,7 @@ def _column(timeline: Timeline, at_ns: int) -> int:
 def _events(timeline: Timeline) -> list[str]:
     """Return lines with the names of the events above their columns, each name where there is room."""
     seen = timeline.events.filter(pl.col("at_ns").is_between(timeline.start_ns, timeline.end_ns))
-    places = [(_column(timeline, e["at_ns"]), _EVENT_WORDS[e["event"]]) for e in seen.iter_rows(named=True)]
+    places = [(_column(timeline, e["at_ns"]), EVENT_WORDS[e["event"]]) for e in seen.iter_rows(named=True)]
     lines: list[list[str]] = []
     pointers = [" "] * WIDTH
     for column, word in places:
