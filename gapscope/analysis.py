@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -14,43 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure, waiting
-from gapscope.clocks import Alignment, AlignOptions, align
-from gapscope.errors import ReplayError, UsageError
-from gapscope.events import find_ends
-from gapscope.findings import Finding, findings_to_json, plural, sort_findings
-from gapscope.graph import build_graph
+from gapscope import results
+from gapscope.clocks import Alignment, AlignOptions
+from gapscope.errors import UsageError
+from gapscope.findings import Finding, findings_to_json
 from gapscope.handoff import Handoff, choose
-from gapscope.handoffs import build_handoffs
-from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.load import LoadOptions, load
-from gapscope.readers.base import Progress, no_progress
-from gapscope.schema import (
-    EXPOSURE,
-    FIXES,
-    INTERFERENCE,
-    MESSAGES,
-    SCHEMA_VERSION,
-    SLACK,
-    TILES,
-    UNITS,
-    WAITING,
-    dtypes,
-)
-from gapscope.summary import COUNTED, summarize
+from gapscope.pipeline import TABLES, Computed, Request, Stages, compute
+from gapscope.readers.base import Progress, Window, no_progress
+from gapscope.schema import EXPOSURE, FIXES, INTERFERENCE, MESSAGES, SCHEMA_VERSION, SLACK, UNITS, WAITING, dtypes
+from gapscope.summary import summarize
 from gapscope.trace import Trace
-from gapscope.unmarked import with_unmarked
 from gapscope.version import VERSION
-from gapscope.whatif import Effects, Model, Scenario, effects, ranked, unit_slack
+from gapscope.whatif import Effects, Model, Scenario, effects
 from gapscope.writing import replacing, write_table
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-TABLES = (
-    "handoffs", "tiles", "units", "exposure", "fixes", "slack", "messages", "interference", "waiting", "alignment",
-)  # fmt: skip
-"""Tables of an analysis; each is written as Parquet under its name."""
 
 SUMMARY_KEY = "summary_sha256"
 """Key of `summary_digest` in the metadata of every Parquet file: which results it belongs to."""
@@ -70,7 +50,6 @@ class Analysis:
             span other pairs of clocks, against each other.
         findings: What is missing, weak or odd, and what to do about it.
         selection: What was chosen: ``steps``, ``ranks``, ``warmup``.
-        timebase: The clocks themselves: what is known of them and by which records.
         units: Table ``units``: the steps and requests that marks name.
         exposure: Table ``exposure``: what held each of them, along one path from its end to its start.
         messages: Table ``messages``: handoffs of many messages, and what bound them.
@@ -78,7 +57,7 @@ class Analysis:
         waiting: Table ``waiting``: how long each rank's communication kernels waited for which rank.
         fixes: Table ``fixes``: what it would bring to steps or requests if one cause were gone.
         slack: Table ``slack``: how much later each handoff could have come with no unit ending later.
-        model: The graph, ready to be replayed (`whatif`); None: no handoff and no step or request was found.
+        stages: What `timebase` and `model` are of. Of results that were computed before, it is computed when asked for.
     """
 
     trace: Trace
@@ -86,8 +65,7 @@ class Analysis:
     tiles: pl.DataFrame
     alignment: pl.DataFrame
     findings: list[Finding]
-    selection: dict[str, Any] = field(default_factory=lambda: {"steps": None, "ranks": None, "warmup": 1})
-    timebase: Alignment | None = field(default=None, repr=False)
+    selection: dict[str, Any] = field(default_factory=lambda: Request().selection)
     units: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(UNITS)), repr=False)
     exposure: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(EXPOSURE)), repr=False)
     messages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(MESSAGES)), repr=False)
@@ -95,7 +73,17 @@ class Analysis:
     waiting: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(WAITING)), repr=False)
     fixes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(FIXES)), repr=False)
     slack: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(SLACK)), repr=False)
-    model: Model | None = field(default=None, repr=False)
+    stages: Stages | None = field(default=None, repr=False)
+
+    @property
+    def timebase(self) -> Alignment | None:
+        """The clocks themselves: what is known of them and by which records."""
+        return None if self.stages is None else self.stages.alignment
+
+    @property
+    def model(self) -> Model | None:
+        """The graph, ready to be replayed (`whatif`); None: no handoff and no step or request was found."""
+        return None if self.stages is None else self.stages.model
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -210,6 +198,7 @@ def analyze(
     *,
     options: LoadOptions | None = None,
     steps: tuple[int | None, int | None] | None = None,
+    last: int | None = None,
     ranks: Collection[int] | None = None,
     warmup: int = 1,
     clocks: AlignOptions | None = None,
@@ -222,7 +211,9 @@ def analyze(
     Args:
         source: A loaded `Trace`, or what `gapscope.load` takes.
         options: How to load; see `gapscope.load.LoadOptions`.
-        steps: Keep handoffs of these steps, first and last included; None at either end leaves it open.
+        steps: Keep handoffs of these steps, first and last included; None at either end leaves it open. Of large files
+            only what lies around them is read.
+        last: Of these, keep only so many last steps.
         ranks: Keep handoffs that have one of these ranks as an end.
         warmup: Steps of each edge that count as start-up (see `gapscope.handoffs.steady`).
         clocks: What you know about the clocks; see `gapscope.clocks.AlignOptions`.
@@ -236,108 +227,51 @@ def analyze(
         The analysis. Where no handoff is found, a finding says what to do.
 
     Raises:
-        UsageError: A path does not exist, or a pattern is none.
+        UsageError: A path does not exist, a pattern is none, or the last steps are wanted and no mark names a step.
         IdentityError: Ranks contradict each other, or the files form several runs.
         InputError: None of the files could be read.
     """
-    trace = source if isinstance(source, Trace) else load(source, options, progress)
-    progress("handoffs", 1.0)
-    marked = find_ends(trace)
-    alignment = align(trace, marked, clocks)
-    ends, unpaired = with_unmarked(trace, marked, wanted=unmarked, comm_kernels=_patterns(comm_kernels))
-    built = build_handoffs(trace, ends, alignment, warmup)
-    progress("causes", 1.0)
-    handoffs = _selected(built.table, steps, ranks)
-    explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
-    exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
-    beside, waits = pl.DataFrame(schema=dtypes(INTERFERENCE)), pl.DataFrame(schema=dtypes(WAITING))
-    model = None
-    if handoffs.height or trace.marks["mark"].is_in(["step", "request"]).any():
-        graph = build_graph(trace, alignment, ends)
-        explained = explain(graph, handoffs)
-        found = find_units(graph, built.table).of_steps(*(steps or (None, None)))
-        units, exposure = found.table, unit_exposure(graph, found, explained)
-        messages, beside = fragmented(graph, explained), interference(graph, built.table)
-        waits = waiting(graph, built.table)
-        model = Model(graph, explained, found)
-    notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
-    if built.table.height and not handoffs.height:
-        notes.append(_nothing_left(built.table))
-    notes += note_on_marks_cost(marks_cost(trace, handoffs.filter(COUNTED)))
-    selection = {"steps": steps and list(steps), "ranks": None if ranks is None else sorted(ranks), "warmup": warmup}
-    progress("what fixes would bring", 1.0)
-    fixes, slack, refused = _replayed(model)
-    notes += refused
-    table = alignment.with_spans(built.spans)
+    chosen = None if ranks is None else tuple(sorted(ranks))
+    request = Request(steps, chosen, warmup, clocks, unmarked, tuple(comm_kernels))
+    window = None if steps is None and last is None else Window(*(steps or (None, None)), last)
+    is_whole = window is None or unmarked or bool(comm_kernels)  # what no mark names is numbered from its first on
+    if isinstance(source, Trace):
+        request = _with_last(request, window, source)
+        return _made_of(source, request, compute(source, request, progress))
+    if not is_whole:
+        options = replace(options or LoadOptions(), window=window)
+    trace = load(source, options, progress)
+    request = _with_last(request, window, trace)
+    entry = None if trace.origin is None else results.entry_of(trace.origin.cache_dir, trace.origin.digest, request)
+    kept = None if entry is None else results.find(entry, TABLES)
+    if kept is not None:
+        analysis = _made_of(trace, request, Computed(kept.tables, kept.findings, Stages(trace, request)))
+        analysis.__dict__["summary"] = kept.summary  # as the cached property would
+        return analysis
+    analysis = _made_of(trace, request, compute(trace, request, progress))
+    if entry is not None:
+        tables = {name: getattr(analysis, name) for name in TABLES}
+        results.store(entry, results.Kept(tables, analysis.findings, analysis.summary))
+    return analysis
+
+
+def _with_last(request: Request, window: Window | None, trace: Trace) -> Request:
+    """Return the request with the last steps of a recording by number, where so many last ones are asked for."""
+    if window is None or window.last_n is None:
+        return request
+    steps = trace.marks["step"].drop_nulls()
+    if steps.is_empty():
+        raise UsageError("The last steps were asked for, but no mark names a step.")
+    return replace(request, steps=window.steps_of(steps))
+
+
+def _made_of(trace: Trace, request: Request, computed: Computed) -> Analysis:
     return Analysis(
-        trace,
-        explained.handoffs,
-        explained.tiles,
-        table,
-        sort_findings(notes),
-        selection,
-        alignment,
-        units,
-        exposure,
-        messages,
-        beside,
-        waits,
-        fixes,
-        slack,
-        model,
-    )
-
-
-def _replayed(model: Model | None) -> tuple[pl.DataFrame, pl.DataFrame, list[Finding]]:
-    """Return tables ``fixes`` and ``slack``; where the graph cannot be replayed both are empty, with a finding."""
-    nothing = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
-    if model is None:
-        return *nothing, []
-    try:
-        return ranked(model), unit_slack(model), []
-    except ReplayError as error:
-        return *nothing, [Finding("replay_differs", "warning", str(error), "What-if and slack are left out.")]
-
-
-def _selected(
-    handoffs: pl.DataFrame, steps: tuple[int | None, int | None] | None, ranks: Collection[int] | None
-) -> pl.DataFrame:
-    low, high = steps or (None, None)
-    if low is not None and high is not None and low > high:
-        raise UsageError(f"Steps {low} to {high}: the first is behind the last.")
-    if low is not None:
-        handoffs = handoffs.filter(pl.col("step") >= low)
-    if high is not None:
-        handoffs = handoffs.filter(pl.col("step") <= high)
-    if ranks is not None:
-        wanted = list(ranks)
-        handoffs = handoffs.filter(pl.col("src_rank").is_in(wanted) | pl.col("dst_rank").is_in(wanted))
-    return handoffs
-
-
-def _patterns(comm_kernels: Sequence[str]) -> Sequence[str]:
-    """Return the patterns if the engine that will match them takes them."""
-    for pattern in comm_kernels:
-        try:
-            pl.Series([""]).str.contains(pattern)
-        except pl.exceptions.ComputeError as error:
-            reason = next((t for t in str(error).splitlines() if t.startswith("error: ")), "error: it cannot be read")
-            raise UsageError(
-                f"{pattern!r} is no pattern for names of kernels: {reason.removeprefix('error: ')}. "
-                "Give a regular expression, such as one_shot."
-            ) from error
-    return comm_kernels
-
-
-def _nothing_left(handoffs: pl.DataFrame) -> Finding:
-    ends = pl.concat([handoffs["src_rank"], handoffs["dst_rank"]]).drop_nulls().unique().sort()
-    steps = handoffs["step"].drop_nulls()
-    there = f"steps {steps.min()!r} to {steps.max()!r}" if steps.len() else "no steps in its marks"
-    return Finding(
-        "nothing_selected",
-        "warning",
-        f"The choice of steps or ranks leaves none of {plural(handoffs.height, 'handoff')}.",
-        f"The recording has {there}, and ranks {', '.join(map(str, ends))}.",
+        trace=trace,
+        findings=computed.findings,
+        selection=request.selection,
+        stages=computed.stages,
+        **computed.tables,
     )
 
 

@@ -3,11 +3,15 @@
 Layout of the cache folder (it may be deleted at any time)::
 
     digests/<hash of the path>.json     content digest of a file, valid while size, mtime and inode stay
-    tables/<digest>-<format>-<version>/ one Parquet file a table, and source.json
+    tables/<digest>-<format>-<version>/ one Parquet file a table (`gapscope.readers.packing`), and source.json
+    results/<key>/                      tables of an analysis, and index (`gapscope.results`)
     exports/                            what nsys exported (`gapscope.readers.nsys_export`)
 
 An entry appears at once and whole (a folder renamed into place), so that concurrent runs share it and a
 killed run leaves none. An entry that cannot be read is removed and made again.
+
+The first look at a file does not wait for the cache: its digest is computed while it is read, and its tables are
+written while they are used.
 """
 
 from __future__ import annotations
@@ -18,22 +22,37 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import time
 import zlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 from gapscope_instrumentation.contract import CONTRACT_VERSION
 
 from gapscope.findings import Finding
 from gapscope.readers.base import Reader, SourceInfo, SourceTables
-from gapscope.schema import READER_TABLES, SCHEMA_VERSION, reader_dtypes
+from gapscope.readers.packing import is_packed, packed, unpacked
+from gapscope.schema import READER_TABLES, SCHEMA_VERSION
 
 MIN_CACHED_BYTES = 4 << 20
 """Smaller files are read again: that is as fast as the cache."""
 
-_PIECE_BYTES = 1 << 22
+LARGE_BYTES = 1 << 30
+"""Tables of more bytes in memory are written at once and then read from the disk as they are needed."""
+
+_PIECE_BYTES = 1 << 20
+_WORKERS = 4
+_AT_ONCE_BYTES = 4 << 20  # tables of fewer bytes are not worth a thread
+_STATISTICS = {"min": True, "max": True, "distinct_count": False, "null_count": True}  # to skip what is out of a window
+_ABANDONED_S = 86_400.0  # a folder that was begun so long ago is of a run that was killed
+_STAGING = ".new-"
 _SETTLED_S = 2.0  # a file changed more recently may change again within one step of its mtime
 
 
@@ -56,7 +75,7 @@ def usable_cache_dir(wanted: Path) -> Path | None:
 
 
 def content_digest(path: Path, cache_dir: Path | None) -> str:
-    """Return a digest of the content of a file, or of all files of a folder.
+    """Return a digest of the content of a file, or of all files of a folder; that of a file begins with its size.
 
     The digest of an unchanged file (same size, mtime and inode) is remembered in ``cache_dir``.
     """
@@ -65,22 +84,131 @@ def content_digest(path: Path, cache_dir: Path | None) -> str:
         for part in sorted(p for p in path.rglob("*") if p.is_file()):
             total.update(f"{part.relative_to(path)}\0{content_digest(part, cache_dir)}\0".encode())
         return total.hexdigest()
-    stat = path.stat()
-    stamp = [stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_dev]
-    memo = None
-    if cache_dir is not None:
-        name = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=20).hexdigest()
-        memo = cache_dir / "digests" / f"{name}.json"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            known = json.loads(memo.read_text())
-            if known["stamp"] == stamp:
-                return str(known["digest"])
+    known = None if cache_dir is None else _remembered(path, cache_dir)
+    if known is not None:
+        return known
+    stamp, stat = _stamp(path), path.stat()
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
-    if memo is not None and time.time() - stat.st_mtime > _SETTLED_S:
+        # Processors have instructions for SHA-256, which makes it the fastest digest of the standard library.
+        digest = f"{stat.st_size:x}-{hashlib.file_digest(file, 'sha256').hexdigest()[:40]}"
+    if cache_dir is not None and time.time() - stat.st_mtime > _SETTLED_S:
         with contextlib.suppress(OSError):
-            _write_at_once(memo, json.dumps({"stamp": stamp, "digest": digest}))
+            write_at_once(_memo(path, cache_dir), json.dumps({"stamp": stamp, "digest": digest}))
     return digest
+
+
+def _stamp(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_dev]
+
+
+def _memo(path: Path, cache_dir: Path) -> Path:
+    name = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=20).hexdigest()
+    return cache_dir / "digests" / f"{name}.json"
+
+
+def _remembered(path: Path, cache_dir: Path) -> str | None:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(_memo(path, cache_dir).read_text())
+        if known["stamp"] == _stamp(path):
+            return str(known["digest"])
+    return None
+
+
+class Lookup:
+    """The entry of one file. Its digest is computed beside other work, unless it decides whether there is any.
+
+    Args:
+        path: File or folder.
+        reader: Reads it.
+        cache_dir: The cache.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path, reader: Reader, cache_dir: Path) -> None:
+        self._path, self._reader, self._cache_dir = path, reader, cache_dir
+        self._stamp = None if path.is_dir() else _stamp(path)
+        self._pool = ThreadPoolExecutor(1)
+
+    @cached_property
+    def _digest(self) -> Future[str]:
+        digest = self._pool.submit(content_digest, self._path, self._cache_dir)
+        self._pool.shutdown(wait=False)
+        return digest
+
+    @property
+    def entry(self) -> Path:
+        """Where the tables of this content are kept, or would be; waits for the digest."""
+        return entry_path(self._cache_dir, self._digest.result(), self._reader)
+
+    def kept(self, to_store: bool = True) -> SourceTables | None:
+        """Return the tables; None if they are not kept. Waits for the digest only if a file of that size was.
+
+        Args:
+            to_store: If they are not kept, they will be: begin to compute the digest.
+        """
+        if self._stamp is None or _remembered(self._path, self._cache_dir) is not None:
+            return load_entry(self.entry)
+        of_size = (self._cache_dir / "tables").glob(f"{self._stamp[0]:x}-*")
+        if any(of_size) or _writers:
+            return load_entry(self.entry)
+        if to_store:
+            _ = self._digest
+        return None
+
+    def store(self, source: SourceTables) -> str | None:
+        """Keep the tables, small ones at once and others in the background; return why that will fail, or None."""
+        entry = self.entry
+        if self._stamp is not None and self._stamp != _stamp(self._path):
+            return "the file changed while it was read"
+        size = packed_bytes(source)
+        if size < _AT_ONCE_BYTES or size >= LARGE_BYTES:
+            return store_entry(entry, source)
+        return _store_later(entry, source, size)
+
+
+def packed_bytes(source: SourceTables) -> int:
+    """Return how many bytes of memory the tables take as they are kept; 0 if they are not in memory."""
+    return sum(int(frame.estimated_size()) for frame in (source.packed or {}).values())
+
+
+_writers: dict[Path, threading.Thread] = {}
+
+
+def _store_later(entry: Path, source: SourceTables, size: int) -> str | None:
+    """Begin to keep tables; return why it cannot be, or None. The process ends only after it is done.
+
+    What goes wrong later leaves no entry: the next run reads the file again.
+    """
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(entry.parent).free
+    except OSError as error:
+        return str(error)
+    if usable_cache_dir(entry.parent) is None:
+        return f"{entry.parent} cannot be written to"
+    if free < size:
+        return f"{entry.parent} has no room"
+
+    def write() -> None:
+        try:
+            store_entry(entry, source)
+        finally:
+            _writers.pop(entry, None)
+
+    thread = threading.Thread(target=write, name=f"cache of {source.info.path}", daemon=False)
+    _writers[entry] = thread
+    thread.start()
+    return None
+
+
+def finish(entry: Path | None = None) -> None:
+    """Wait until an entry that this process writes in the background is there; None: all of them."""
+    for path, thread in list(_writers.items()):
+        if entry in (None, path):
+            thread.join()
 
 
 def entry_path(cache_dir: Path, digest: str, reader: Reader) -> Path:
@@ -91,6 +219,7 @@ def entry_path(cache_dir: Path, digest: str, reader: Reader) -> Path:
 
 def load_entry(entry: Path) -> SourceTables | None:
     """Return the tables kept at ``entry``; None if there are none or they cannot be used."""
+    finish(entry)
     if not entry.is_dir():
         return None
     try:
@@ -100,61 +229,105 @@ def load_entry(entry: Path) -> SourceTables | None:
         tables = {}
         for name in READER_TABLES:
             frame = pl.scan_parquet(entry / f"{name}.parquet")
-            if frame.collect_schema() != pl.Schema(reader_dtypes(name)):
+            if not is_packed(frame.collect_schema(), name):
                 raise ValueError(name)
-            tables[name] = frame
+            tables[name] = unpacked(frame, name)
         findings = tuple(Finding(**f) for f in stored["findings"])
         windows, marks = (pl.read_parquet(entry / f"{name}.parquet") for name in ("windows", "marks"))
         return SourceTables(SourceInfo(**stored["info"]), tables, findings, windows, marks)
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
-        shutil.rmtree(entry, ignore_errors=True)
+        discard(entry)
         return None
 
 
 def store_entry(entry: Path, source: SourceTables) -> str | None:
     """Keep the tables of one file; return why that failed, or None."""
     try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
+        with staged(entry) as staging:
+            for name, table in source.tables.items():
+                frame = packed(table.collect()) if source.packed is None else source.packed[name]
+                frame.write_parquet(staging / f"{name}.parquet", compression="lz4", statistics=_STATISTICS)
+            for name, derived in (("windows", source.windows), ("marks", source.marks)):
+                if derived is not None:
+                    derived.write_parquet(staging / f"{name}.parquet")
+            stored = {
+                "info": asdict(source.info),
+                "findings": [asdict(f) for f in source.findings],
+                "checksums": _checksums(staging),
+            }
+            (staging / "source.json").write_text(json.dumps(stored))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        return str(error)
+    return None
+
+
+def add_entry(entry: Path, files: Mapping[str, npt.NDArray[np.uint8]]) -> str | None:
+    """Keep an entry that another cache has; return why that failed, or None.
+
+    Args:
+        entry: Where it goes.
+        files: Its files by name.
+    """
+    try:
+        with staged(entry) as staging:
+            for name, content in files.items():
+                content.tofile(staging / Path(name).name)
     except OSError as error:
         return str(error)
+    return None
+
+
+@contextlib.contextmanager
+def staged(entry: Path) -> Iterator[Path]:
+    """Give a folder to fill that becomes the entry when all went well."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(entry.parent)
+    staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=entry.parent))
     try:
-        for name, frame in source.tables.items():
-            frame.collect().write_parquet(staging / f"{name}.parquet", compression="lz4", statistics=False)
-        for name, derived in (("windows", source.windows), ("marks", source.marks)):
-            if derived is not None:
-                derived.write_parquet(staging / f"{name}.parquet")
-        stored = {
-            "info": asdict(source.info),
-            "findings": [asdict(f) for f in source.findings],
-            "checksums": _checksums(staging),
-        }
-        (staging / "source.json").write_text(json.dumps(stored))
+        yield staging
         try:
             staging.rename(entry)
         except OSError:
             if not entry.is_dir():  # not there because another run was faster
                 raise
-    except (OSError, pl.exceptions.PolarsError) as error:
-        return str(error)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return None
+
+
+def discard(entry: Path) -> None:
+    """Remove an entry that cannot be used; it is made again."""
+    shutil.rmtree(entry, ignore_errors=True)
 
 
 def _checksums(entry: Path) -> dict[str, int]:
     """Return the checksum of each table: a page that went bad on the disk must not surface in an analysis."""
-    out = {}
-    for file in sorted(entry.glob("*.parquet")):
-        total = 0
-        with file.open("rb") as stream:
-            while piece := stream.read(_PIECE_BYTES):
-                total = zlib.crc32(piece, total)
-        out[file.name] = total
-    return out
+    files = sorted(entry.glob("*.parquet"))
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        return dict(zip((f.name for f in files), pool.map(_checksum, files), strict=True))
 
 
-def _write_at_once(path: Path, text: str) -> None:
+def _checksum(file: Path) -> int:
+    total, buffer = 0, memoryview(bytearray(_PIECE_BYTES))
+    with file.open("rb", buffering=0) as stream:
+        while got := stream.readinto(buffer):
+            total = zlib.crc32(buffer[:got], total)
+    return total
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what runs that were killed had begun."""
+    for staging in folder.glob(f"{_STAGING}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - staging.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(staging, ignore_errors=True)
+
+
+def write_at_once(path: Path, text: str) -> None:
+    """Write a small file that others see whole or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".new-", delete=False) as file:
         file.write(text)

@@ -6,9 +6,11 @@ tables on three columns costs hundreds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 
+import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -17,6 +19,10 @@ Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 
 NONE = -1
+_EMPTY = np.zeros(0, np.int64)
+
+_NEAR = 16
+"""Rows from the last id on that are looked at one by one."""
 
 _FEW = 4096
 """Stretches of rows of one process that are looked at one by one; more are rows of several processes by turns."""
@@ -28,16 +34,22 @@ class Rows:
     Args:
         frame: Has ``source``, ``process`` and ``column``; rows with a null in it are found by nothing.
         column: Column of integers.
+        places: Where the rows of each process stand, by source and process, if the frame lacks these two.
     """
 
-    def __init__(self, frame: pl.DataFrame, column: str = "correlation") -> None:
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        column: str = "correlation",
+        places: Mapping[tuple[int, int], slice | Indices] | None = None,
+    ) -> None:
         values = frame[column]
         known = None if not values.null_count() else values.is_not_null().to_numpy()
         numbers = values.fill_null(0).to_numpy()
         self._rows: list[slice | Indices] = []
         self._sorted: dict[tuple[int, int], tuple[int, Ints]] = {}
         self._n = 0
-        for key, where in groups(frame).items():
+        for key, where in (groups(frame) if places is None else places).items():
             of_key, keys = where, numbers[where]
             if known is not None and not known[where].all():
                 of_key = np.arange(frame.height, dtype=np.int32)[where][known[where]]
@@ -68,8 +80,7 @@ class Rows:
         for key, where in groups(frame).items():
             if key in self._sorted:
                 base, keys = self._sorted[key]
-                low[where] = base + np.searchsorted(keys, numbers[where], side="left")
-                high[where] = base + np.searchsorted(keys, numbers[where], side="right")
+                low[where], high[where] = _spans(_constant(keys), _constant(numbers[where]), base)
         if wanted.null_count():
             unknown = wanted.is_null().to_numpy()
             low[unknown] = high[unknown] = 0
@@ -77,11 +88,54 @@ class Rows:
 
     def first(self, frame: pl.DataFrame, column: str = "correlation") -> Indices:
         """Return the first row with each id; -1: there is none. Arguments as of `spans`."""
-        low, high = self.spans(frame, column)
-        found = np.full(len(low), NONE, np.int32)
-        there = high > low
-        found[there] = self.order[low[there]]
+        found = np.full(frame.height, NONE, np.int32)
+        wanted = frame[column]
+        numbers = wanted.fill_null(0).to_numpy()
+        for key, where in groups(frame).items():
+            base, keys = self._sorted.get(key, (0, _EMPTY))
+            if len(keys):
+                at = np.searchsorted(keys, numbers[where])
+                at[at == len(keys)] = 0  # above all: not equal to the first
+                found[where] = np.where(keys[at] == numbers[where], self.order[base + at], NONE)
+        if wanted.null_count():
+            found[wanted.is_null().to_numpy()] = NONE
         return found
+
+
+def _constant(values: Ints) -> Ints:
+    """Return an array that cannot be written to, as polars gives most: loops are compiled for one kind only."""
+    values = values.view()
+    values.flags.writeable = False
+    return values
+
+
+@nb.njit(cache=True, nogil=True)
+def _spans(keys: Ints, wanted: Ints, base: int) -> tuple[Indices, Indices]:
+    """Return where each wanted key stands among ordered keys; the next one is looked for from the last one on."""
+    low, high = np.empty(len(wanted), np.int32), np.empty(len(wanted), np.int32)
+    begin, end, n = 0, 0, len(keys)
+    for i in range(len(wanted)):
+        key = wanted[i]
+        if end > begin and keys[begin] == key:
+            pass  # once more
+        else:
+            if end > 0 and keys[end - 1] >= key:
+                begin = np.searchsorted(keys[:end], key)
+            else:
+                begin = end
+                until = min(n, begin + _NEAR)
+                while begin < until and keys[begin] < key:
+                    begin += 1
+                if begin == until and begin < n and keys[begin] < key:
+                    begin += np.searchsorted(keys[begin:], key)
+            end = begin
+            until = min(n, end + _NEAR)
+            while end < until and keys[end] == key:
+                end += 1
+            if end == until and end < n and keys[end] == key:
+                end += np.searchsorted(keys[end:], key, side="right")
+        low[i], high[i] = base + begin, base + end
+    return low, high
 
 
 def expand(low: Ints | Indices, high: Ints | Indices) -> tuple[Indices, Indices]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from gapscope.errors import UsageError
 
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
-_EXPORT_SUFFIXES = (".sqlite", ".sqlite.gz", ".sqlite.zst", "_pqtdir", ".parquet", "_arwdir")
+EXPORT_SUFFIXES = (".sqlite", ".sqlite.gz", ".sqlite.zst", "_pqtdir", ".parquet", "_arwdir")
+_EXPORT_TABLES = ("CUPTI_ACTIVITY", "NVTX_", "StringIds", "TARGET_INFO", "META_DATA", "ENUM_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,16 @@ def _behind(given: str) -> list[InputFile]:
 
 def is_parquet_export(path: Path) -> bool:
     """Tell if a folder is an nsys parquet export: it holds Parquet files with the names of nsys tables."""
-    return path.is_dir() and any(
-        p.stem.startswith(("CUPTI_ACTIVITY", "NVTX_", "StringIds", "TARGET_INFO", "META_DATA", "ENUM_"))
-        for p in path.glob("*.parquet")
-    )
+    return path.is_dir() and any(names_export_table(p.name) for p in path.glob("*.parquet"))
+
+
+def names_export_table(name: str) -> bool:
+    """Tell if a file has the name of a table of an nsys parquet export.
+
+    >>> names_export_table("StringIds.parquet"), names_export_table("handoffs.parquet")
+    (True, False)
+    """
+    return name.startswith(_EXPORT_TABLES) and name.endswith(".parquet")
 
 
 def _walk(folder: Path, seen: set[Path]) -> list[Path]:
@@ -107,13 +114,13 @@ def _walk(folder: Path, seen: set[Path]) -> list[Path]:
 
 def _without_twin(path: Path) -> InputFile | None:
     """Return the input for a file found in a folder; None for an export whose report is there too."""
-    for suffix in _EXPORT_SUFFIXES:
+    for suffix in EXPORT_SUFFIXES:
         if path.name.endswith(suffix):
             stem = path.name.removesuffix(suffix)
             if any((path.parent / (stem + s)).is_file() for s in REPORT_SUFFIXES):
                 return None
     stand_in = None
     if path.suffix in REPORT_SUFFIXES:
-        twins = [path.parent / (path.stem + s) for s in _EXPORT_SUFFIXES]
+        twins = [path.parent / (path.stem + s) for s in EXPORT_SUFFIXES]
         stand_in = next((t for t in twins if t.exists()), None)
     return InputFile(path, named=False, stand_in=stand_in)

@@ -68,42 +68,44 @@ def _constant(values: Ints) -> Ints:
 @nb.njit(cache=True, nogil=True)
 def _number(n: int, rows: Columns) -> tuple[Indices, Ints]:
     """Number the different rows of four columns in order of appearance; return numbers and first rows."""
+    a, b, c, d = rows  # taken apart once: an array taken from a tuple costs far more than a look into it
     code, first, table = np.empty(n, np.int32), np.empty(16, np.int64), np.full(64, -1, np.int32)
     count, last = 0, -1
     for i in range(n):
-        if last < 0 or not _same(rows, i, first[last]):  # rows of one lane often stand together
-            slot = _slot(rows, i, first, table)
-            if table[slot] < 0:
-                if count == len(first):
-                    first = np.concatenate((first, np.empty(count, np.int64)))
-                first[count], table[slot] = i, count
-                count += 1
-            last = table[slot]
-            if 2 * count > len(table):
-                table = np.full(2 * len(table), -1, np.int32)
-                for k in range(count):
-                    table[_slot(rows, first[k], first, table)] = k
+        if last >= 0:  # rows of one lane often stand together
+            f = first[last]
+            if a[i] == a[f] and b[i] == b[f] and c[i] == c[f] and d[i] == d[f]:
+                code[i] = last
+                continue
+        slot = _slot(a, b, c, d, i, first, table)
+        if table[slot] < 0:
+            if count == len(first):
+                first = np.concatenate((first, np.empty(count, np.int64)))
+            first[count], table[slot] = i, count
+            count += 1
+        last = table[slot]
+        if 2 * count > len(table):
+            table = np.full(2 * len(table), -1, np.int32)
+            for k in range(count):
+                table[_slot(a, b, c, d, first[k], first, table)] = k
         code[i] = last
     return code, first[:count]
 
 
 @nb.njit(cache=True, nogil=True)
-def _slot(rows: Columns, i: int, first: Ints, table: Indices) -> int:
+def _slot(  # noqa: PLR0917 - one row of four columns
+    a: Ints, b: Ints, c: Ints, d: Ints, i: int, first: Ints, table: Indices
+) -> int:
     """Return where in a hash table the number of a row stands, or would stand."""
     mask = len(table) - 1
-    a, b, c, d = rows
     mixed = (((a[i] * _MIX + b[i]) * _MIX + c[i]) * _MIX + d[i]) * _MIX
     slot = (mixed ^ (mixed >> 29)) & mask
-    while table[slot] >= 0 and not _same(rows, i, first[table[slot]]):
+    while table[slot] >= 0:
+        f = first[table[slot]]
+        if a[i] == a[f] and b[i] == b[f] and c[i] == c[f] and d[i] == d[f]:
+            break
         slot = (slot + 1) & mask
     return int(slot)
-
-
-@nb.njit(cache=True, nogil=True)
-def _same(rows: Columns, i: int, j: int) -> bool:
-    """Tell whether two rows are equal."""
-    a, b, c, d = rows
-    return bool(a[i] == a[j] and b[i] == b[j] and c[i] == c[j] and d[i] == d[j])
 
 
 @nb.njit(cache=True, nogil=True)

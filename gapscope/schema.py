@@ -637,6 +637,11 @@ FIXES: Table = {
     "handoffs": Column(pl.Int64(), "Counted handoffs that the cause is in."),
     "handoff_ns": Column(pl.Int64(), "Its time in their gaps: handoff time, no share of latency."),
     "not_replayed_ns": Column(pl.Int64(), "Of it what lies before nothing that is recorded, and changes nothing."),
+    "uncertainty_ns": Column(
+        pl.Int64(),
+        "Clock error of what is gained: the largest of the counted handoffs that lose time, 0 on one clock; null: of "
+        "one no bound is known. Gains below it are not told from none.",
+    ),
 }
 
 SLACK: Table = {

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import polars as pl
 
 from gapscope.findings import Finding
-from gapscope.readers.base import SourceTables
+from gapscope.readers.base import SourceTables, Window
 from gapscope.schema import READER_TABLES, dtypes
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where results of a trace may be kept, and under what.
+
+    Attributes:
+        cache_dir: Folder of the cache.
+        digest: Tells the recordings, their order, names and ranks from all others.
+    """
+
+    cache_dir: Path
+    digest: str
 
 
 @dataclass
@@ -26,6 +40,8 @@ class Trace:
             (``primary``; not where another tool saw the same rank with its GPU work).
         marks: One row per gapscope mark, ranks filled in.
         findings: What was found while reading.
+        window: Steps that were asked for, where the rest of the recordings was not read; None: all was read.
+        origin: Where results of it may be kept; None: nothing is kept, or the recordings are small.
     """
 
     sources: pl.DataFrame
@@ -33,24 +49,46 @@ class Trace:
     marks: pl.DataFrame
     findings: list[Finding]
     _files: Sequence[SourceTables] = ()
+    origin: Origin | None = None
+    window: Window | None = None
     _loaded: dict[str, pl.DataFrame] = field(default_factory=dict)
+    _found: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
-    def scan(self, table: str) -> pl.LazyFrame:
+    def scan(self, table: str, *, used: bool = False) -> pl.LazyFrame:
         """Return one table of all files lazily, with ``source`` and ``rank``.
 
         Args:
             table: A name of `gapscope.schema.READER_TABLES`.
+            used: Only rows of processes that have a rank and whose marks are used.
         """
         wanted = dtypes(READER_TABLES[table])
         parts = []
         for number, file in enumerate(self._files):
             of_file = self.processes.filter(pl.col("source") == number)
-            rank = pl.col("process").replace_strict(
-                of_file["process"], of_file["rank"], default=None, return_dtype=pl.Int32
-            )
+            rows = file.tables[table]
+            if used:
+                chosen = of_file.filter(pl.col("rank").is_not_null() & pl.col("primary"))["process"]
+                rows = rows.filter(_is_any(chosen.to_list()))
             source = pl.lit(number, dtype=pl.Int32)
-            parts.append(file.tables[table].with_columns(source=source, rank=rank).select(list(wanted)))
+            parts.append(rows.with_columns(source=source, rank=_ranks(of_file)).select(list(wanted)))
         return pl.concat(parts) if parts else pl.LazyFrame(schema=wanted)
+
+    @property
+    def read_steps(self) -> tuple[int, int] | None:
+        """First and last of the steps that were asked for; None: all was read, or marks name no steps."""
+        steps = self.marks["step"].drop_nulls()
+        return None if self.window is None or steps.is_empty() else self.window.steps_of(steps)
+
+    def once(self, name: str, find: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """Return what was found in the tables before; the first time it is looked for.
+
+        Args:
+            name: What it is.
+            find: Finds it.
+        """
+        if name not in self._found:
+            self._found[name] = find()
+        return self._found[name]
 
     def table(self, table: str) -> pl.DataFrame:
         """Return one table of all files; it is kept for the next call."""
@@ -95,3 +133,25 @@ class Trace:
     def _repr_html_(self) -> str:
         shown = self.sources.select("path", "format", "tool", "version", "ranks", "clock", "events")
         return f"<p>{self!r}</p>{shown._repr_html_()}"
+
+
+_FEW = 8
+"""Processes of one file that are compared one by one: that is many times faster than looking each row's up."""
+
+
+def _is_any(processes: list[int]) -> pl.Expr:
+    """Return whether a row is of one of these processes."""
+    if 0 < len(processes) <= _FEW:
+        return pl.any_horizontal([pl.col("process") == p for p in processes])
+    return pl.col("process").is_in(processes)
+
+
+def _ranks(processes: pl.DataFrame) -> pl.Expr:
+    """Return the rank of each row's process; null: it has none."""
+    pids, ranks = processes["process"], processes["rank"].cast(pl.Int32)
+    if processes.height > _FEW:
+        return pl.col("process").replace_strict(pids, ranks, default=None, return_dtype=pl.Int32)
+    found = pl.lit(None, dtype=pl.Int32)
+    for pid, rank in zip(pids, ranks, strict=True):
+        found = pl.when(pl.col("process") == pid).then(pl.lit(rank, dtype=pl.Int32)).otherwise(found)
+    return found

@@ -9,13 +9,21 @@ the path counts once. The rest of the path lies in no handoff's gap, and is said
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from gapscope.causes.facts import COMMUNICATION, graph_lanes, matching
+from gapscope.causes.owners import Tiles, owned_pieces
 from gapscope.causes.tiles import Explained
 from gapscope.causes.units import Units
-from gapscope.graph import Graph, walk_handoffs, walks_between
-from gapscope.graph.kernels import BODY, LEAD, UNKNOWN
+from gapscope.graph import Graph, walks_between
+from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, fixed
+from gapscope.graph.paths import walk_paths
 from gapscope.schema import EXPOSURE, dtypes
+
+Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 EDGE = ["kind", "group", "src_rank", "dst_rank", "channel", "direction"]
 _PLACE = ["unit", "id", "job"]
@@ -35,79 +43,101 @@ def unit_exposure(graph: Graph, units: Units, explained: Explained) -> pl.DataFr
         return pl.DataFrame(schema=dtypes(EXPOSURE))
     finish, end = (walked[c].to_numpy().astype(np.int64) for c in ("start_ns", "end_ns"))
     walks = walks_between(graph, walked["begin"].to_numpy().astype(np.int64), finish, end)
-    spans = walked.select(
-        producer_finish_ns="start_ns", consumer_start_ns="end_ns", gap_ns=pl.col("end_ns") - pl.col("start_ns")
-    )
-    path = walk_handoffs(graph, spans, walks).with_row_index("part_id").select(
-        pl.col("part_id").cast(pl.Int64), "walk", "start_ns", "end_ns", "what", "item"
-    )  # fmt: skip
-    in_gaps = _in_gaps(path, explained)
-    parts = pl.concat([in_gaps, _outside(graph, path, in_gaps)], how="diagonal_relaxed")
-    of_units = walked.select(*_PLACE).with_row_index("walk").with_columns(pl.col("walk").cast(pl.Int64))
-    keys = ["walk", "part", *EDGE, "cause", "rank"]
-    sums = parts.group_by(keys).agg(exposure_ns=pl.col("length_ns").sum())
+    passed, tiles = _by_item(graph, explained)
+    ranks, group, computes = _groups(graph)
+    steps, others = walk_paths(graph, walks, tiles.place, fixed(group), fixed(computes))
+    pieces, inside = owned_pieces(steps, tiles)
+    in_gaps, edges = _in_gaps(pieces, passed, explained)
+    left = steps[:, 2] - steps[:, 1] - inside
+    lanes, item = graph.items.lane, steps[:, 4]
+    of_steps = group[lanes[item]]
+    is_op = item < graph.items.n_ops
+    of_steps[is_op] += computes[item[is_op]]
+    rest = np.concatenate([others, np.column_stack([steps[:, 0], of_steps, steps[:, 3], left])[left > 0]])
+    parts = pl.concat([in_gaps, _outside(rest, ranks)], how="diagonal")
+    sums = parts.group_by("walk", "part", "edge", "cause", "rank").agg(exposure_ns=pl.col("length_ns").sum())
+    spans = walked.select(gap_ns=pl.col("end_ns") - pl.col("start_ns"))
     _assert_exact(sums, spans)
-    sums = sums.sort("walk", "exposure_ns", *keys[1:], descending=[False, True, *[False] * (len(keys) - 1)])
-    found = sums.join(of_units, on="walk", how="left", maintain_order="left")
+    sums = sums.join(edges, on="edge", how="left")
+    keys = ["part", *EDGE, "cause", "rank"]
+    sums = sums.sort("walk", "exposure_ns", *keys, descending=[False, True, *[False] * len(keys)])
+    found = sums.hstack(walked.select(_PLACE)[sums["walk"]])
     return found.select(pl.col(n).cast(t) for n, t in dtypes(EXPOSURE).items())
 
 
-def _in_gaps(path: pl.DataFrame, explained: Explained) -> pl.DataFrame:
-    """Return the pieces of paths that lie in tiles: ``part_id, walk, part, length_ns``, edge, cause and rank.
+def _by_item(graph: Graph, explained: Explained) -> tuple[pl.DataFrame, Tiles]:
+    """Return tiles ordered by item: as they were passed, with ``handoff``, its row; and as the loop takes them."""
+    passed, handoffs = explained.passed, explained.handoffs
+    # Tiles of one handoff stand together: it is looked up once.
+    run = passed["handoff_id"].rle_id()
+    first = run.arg_unique() if len(run) else run
+    rows = passed.select("handoff_id")[first].join(
+        handoffs.select("handoff_id").with_row_index("handoff"), on="handoff_id", how="left", maintain_order="left"
+    )
+    passed = passed.with_columns(handoff=rows["handoff"].gather(run)).filter(pl.col("item").is_not_null())
+    passed = passed[np.argsort(passed["item"].to_numpy(), kind="stable")]
+    item = passed["item"].to_numpy()
+    place = np.zeros(graph.items.n, np.int32)
+    place[item[::-1]] = np.arange(len(item), 0, -1, dtype=np.int32)
+    what, start, end = (passed[c].to_numpy() for c in ("what", "start_ns", "end_ns"))
+    handoff, consumer = passed["handoff"].to_numpy().astype(np.int32), handoffs["consumer_start_ns"].fill_null(0)
+    given = (place, item, what, start, end, handoff, consumer.to_numpy())
+    return passed, Tiles(*(fixed(values) for values in given))
 
-    Where tiles of several handoffs lie, the path's own come first: those of handoffs whose consumer it passed, of these
-    of the one that it met first, from the unit's end back. Else the handoff whose consumer started next owns the piece.
+
+def _groups(graph: Graph) -> tuple[pl.Series, Indices, Bools]:
+    """Return what tells items apart outside of gaps.
+
+    Returns:
+        Ranks; the group of each lane, four times the number of its rank, and two more for operations; and which
+        operations compute: these are in the next group.
     """
-    order = explained.handoffs.select("handoff_id", *EDGE, "consumer_start_ns").with_row_index("position")
-    tiles = explained.passed.join(order, on="handoff_id").rename({"start_ns": "tile_ns", "end_ns": "tile_end_ns"})
-    both = path.filter(pl.col("item").is_not_null()).join(tiles, on=["item", "what"]).with_columns(
-        low=pl.max_horizontal("start_ns", "tile_ns"), high=pl.min_horizontal("end_ns", "tile_end_ns")
-    ).filter(pl.col("low") < pl.col("high"))  # fmt: skip
-    met = (pl.col("tile_end_ns") == pl.col("consumer_start_ns")) & (pl.col("end_ns") == pl.col("consumer_start_ns"))
-    both = both.with_columns(is_met=met.any().over("walk", "position"))
-    first = pl.when("is_met").then(-pl.col("consumer_start_ns")).otherwise(pl.col("consumer_start_ns"))
-    both = both.sort(~pl.col("is_met"), first, "position").with_row_index("preference")
-    both = both.unique(["part_id", "low", "high"], keep="first", maintain_order=True)
-    # Cut at every border, so that each piece lies wholly within each tile that has a part in it.
-    borders = pl.concat([both.select("part_id", at="low"), both.select("part_id", at="high")]).unique()
-    pieces = borders.sort("part_id", "at").with_columns(until=pl.col("at").shift(-1).over("part_id"))
-    owned = pieces.drop_nulls("until").join(both, on="part_id").filter(
-        (pl.col("low") <= pl.col("at")) & (pl.col("high") >= pl.col("until"))
-    )  # fmt: skip
-    owned = owned.sort("preference").unique(["part_id", "at"], keep="first", maintain_order=True)
-    return owned.select(
-        "part_id", "walk", *EDGE, "cause", "rank", part=pl.lit("gap"), length_ns=pl.col("until") - pl.col("at")
-    )
-
-
-def _outside(graph: Graph, path: pl.DataFrame, in_gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return what of each path lies in no gap: ``walk, part, rank, length_ns``."""
     items = graph.items
-    inside = in_gaps.group_by("part_id").agg(inside_ns=pl.col("length_ns").sum())
-    rest = path.join(inside, on="part_id", how="left", maintain_order="left").with_columns(
-        length_ns=pl.col("end_ns") - pl.col("start_ns") - pl.col("inside_ns").fill_null(0)
+    lanes = graph_lanes(graph)
+    ranks = lanes["rank"].unique(maintain_order=True)
+    number = lanes.select(pl.col("rank").replace_strict(ranks, pl.int_range(len(ranks), eager=True))).to_series()
+    group = 4 * number.to_numpy().astype(np.int32) + 2 * (~lanes["is_host"]).to_numpy()
+    is_work = items.ops["kind"].is_in(["kernel", "graph"])
+    computes = (is_work & ~matching(items.ops["name"], COMMUNICATION)).to_numpy()
+    return ranks.cast(pl.Int64), group.astype(np.int32), computes
+
+
+def _in_gaps(pieces: Ints, passed: pl.DataFrame, explained: Explained) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the pieces of paths that lie in tiles: ``walk, part, length_ns, edge, cause, rank``; and the edges."""
+    edges = explained.handoffs.select(EDGE).unique(maintain_order=True).with_row_index("edge")
+    of_handoffs = explained.handoffs.select(EDGE).join(
+        edges, on=EDGE, how="left", nulls_equal=True, maintain_order="left"
     )
-    rest = rest.filter(pl.col("length_ns") > 0)
-    is_op = (pl.col("item") < items.n_ops).fill_null(value=False)
-    of_ops = rest.filter(is_op)["item"].unique()
-    # Only what is passed is looked at: the tables hold every operation of the run.
-    communicates = pl.col("name").cast(pl.String).str.contains("(?i)nccl|rccl")
-    is_compute = pl.col("kind").is_in(["kernel", "graph"]) & ~communicates
-    ops = items.ops[of_ops].select(item=of_ops, op_rank="rank", is_compute=is_compute)
-    of_hosts = rest.filter(~is_op)["item"].drop_nulls().unique()
-    hosts = items.hosts[of_hosts - items.n_ops].select(item=of_hosts, host_rank="rank")
-    rest = rest.join(ops, on="item", how="left").join(hosts, on="item", how="left")
-    body = pl.when(pl.col("is_compute")).then(pl.lit("compute")).otherwise(pl.lit("transfer"))
+    tile = pl.Series(pieces[:, 1])
+    of_tiles = passed.select("cause", "rank", edge=of_handoffs["edge"].gather(passed["handoff"]))
+    found = pl.DataFrame({"walk": pieces[:, 0], "length_ns": pieces[:, 2]}).hstack(of_tiles[tile])
+    return found.with_columns(part=pl.lit("gap")), edges
+
+
+def _outside(rest: Ints, ranks: pl.Series) -> pl.DataFrame:
+    """Return what of each path lies in no gap: ``walk, part, rank, length_ns``.
+
+    Args:
+        rest: Rows of walk, group (see `_groups`; -1: no item), kind of step, length.
+        ranks: See there.
+    """
+    walk, group, what, length = (pl.Series(rest[:, k]) for k in range(4))
+    frame = pl.DataFrame({"walk": walk, "group": group, "what": what, "length_ns": length})
+    is_op = pl.col("group") % 4 >= 2
     part = (
-        pl.when((pl.col("what") == UNKNOWN) | pl.col("item").is_null())
+        pl.when((pl.col("what") == UNKNOWN) | (pl.col("group") < 0))
         .then(pl.lit("unknown"))
         .when(~is_op | (pl.col("what") == LEAD))
         .then(pl.lit("host"))
-        .when(pl.col("what") == BODY)
-        .then(body)
-        .otherwise(pl.lit("latency"))
+        .when(pl.col("what") != BODY)
+        .then(pl.lit("latency"))
+        .when(pl.col("group") % 2 == 1)
+        .then(pl.lit("compute"))
+        .otherwise(pl.lit("transfer"))
     )
-    return rest.select("walk", "length_ns", part=part, rank=pl.coalesce("op_rank", "host_rank").cast(pl.Int64))
+    of_rank = pl.when(pl.col("group") >= 0).then(pl.col("group") // 4)
+    found = frame.select("walk", "length_ns", part=part, number=of_rank)
+    return found.select("walk", "part", "length_ns", rank=ranks.gather(found["number"]))
 
 
 def _assert_exact(sums: pl.DataFrame, spans: pl.DataFrame) -> None:

@@ -7,54 +7,62 @@ import polars as pl
 from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
 
+COMMUNICATION = "(?i)nccl|rccl"
+"""What the names of communication kernels have in them."""
 
-def item_facts(graph: Graph, wanted: pl.Series) -> pl.DataFrame:
-    """Return one row per item.
+
+def graph_lanes(graph: Graph) -> pl.DataFrame:
+    """Return the streams and threads of a run, one row each; position is number.
+
+    Returns:
+        ``rank, source, process, thread`` (null for streams), ``device`` (null for threads), ``is_host``, ``label``
+        (``gpu0:stream7``, ``host:1234``).
+    """
+    stream, thread = pl.format("gpu{}:stream{}", "device", "stream"), pl.format("host:{}", "thread")
+    return graph.items.lanes.select(
+        "source", "process", "rank", "thread", "device", "is_host",
+        label=pl.when("is_host").then(thread).otherwise(stream),
+    )  # fmt: skip
+
+
+def matching(names: pl.Series, pattern: str) -> pl.Series:
+    """Return which names match a regular expression; each different name is looked at once.
+
+    Args:
+        names: Categorical.
+        pattern: The expression.
+    """
+    codes = names.to_physical()
+    different = pl.DataFrame({"code": codes, "name": names}).unique("code")
+    hits = different.filter(pl.col("name").cast(pl.String).str.contains(pattern))["code"]
+    return codes.is_in(hits.implode()).fill_null(value=False)
+
+
+def item_names(graph: Graph, item: pl.Series) -> pl.Series:
+    """Return the names of items (Categorical); null: no item.
 
     Args:
         graph: The graph.
-        wanted: Numbers of items; may repeat and hold nulls.
-
-    Returns:
-        ``item, item_rank, item_source, item_process, is_host, name, lane`` (``gpu0:stream7``, ``host:1234``),
-        ``device``, ``label``, ``item_bytes`` (copies), ``item_start_ns``, ``item_thread`` (null for operations).
+        item: Their numbers.
     """
-    items = graph.items
-    numbers = wanted.drop_nulls().unique().sort().cast(pl.Int64)
-    of_ops = numbers.filter(numbers < items.n_ops)
-    of_hosts = numbers.filter(numbers >= items.n_ops)
-    columns = [pl.col("source", "process", "rank"), pl.col("name").cast(pl.String)]
-    ops = items.ops[of_ops].select(
-        *columns,
-        lane=pl.format("gpu{}:stream{}", "device", "stream"),
-        is_host=pl.lit(value=False),
-        device=pl.col("device"),
-        size_bytes=pl.col("size_bytes"),
-        thread=pl.lit(None, dtype=items.hosts.schema["thread"]),
-    )
-    hosts = items.hosts[of_hosts - items.n_ops].select(
-        *columns,
-        lane=pl.format("host:{}", "thread"),
-        is_host=pl.lit(value=True),
-        device=pl.lit(None, dtype=pl.Int32),
-        size_bytes=pl.lit(None, dtype=pl.Int64),
-        thread=pl.col("thread"),
-    )
-    both = pl.concat([ops.with_columns(item=of_ops), hosts.with_columns(item=of_hosts)])
-    return both.select(
-        "item",
-        "is_host",
-        "name",
-        "lane",
-        "device",
-        item_thread="thread",
-        item_bytes="size_bytes",
-        item_rank="rank",
-        item_source="source",
-        item_process="process",
-        label=pl.format("rank {} {} ({})", "rank", "name", "lane"),
-        item_start_ns=pl.Series(items.start).gather(both["item"]),
-    )
+    items, n = graph.items, graph.items.n_ops
+    is_op = (item < n).fill_null(value=False)
+    of_ops = items.ops["name"].gather(item.set(~is_op, None))
+    of_hosts = items.hosts["name"].gather((item - n).set(is_op, None))
+    return of_ops.zip_with(is_op, of_hosts)
+
+
+def item_facts(graph: Graph, item: pl.Series) -> pl.DataFrame:
+    """Return ``item, item_rank, label``, one row per item; ``label`` names it for people, with its rank and lane.
+
+    Args:
+        graph: The graph.
+        item: Their numbers; may repeat and hold nulls.
+    """
+    number = item.drop_nulls().unique().sort().cast(pl.Int64)
+    lanes = graph_lanes(graph).select(pl.col("rank", "label").gather(pl.Series(graph.items.lane[number.to_numpy()])))
+    name = item_names(graph, number).cast(pl.String)
+    return lanes.select(item=number, item_rank="rank", label=pl.format("rank {} {} ({})", "rank", name, "label"))
 
 
 def handoff_name() -> pl.Expr:

@@ -10,61 +10,45 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.names import CAUSE
-from gapscope.causes.naming import named
-from gapscope.graph import Graph, replay_without
-from gapscope.graph.edges import TYPE
-from gapscope.graph.kernels import BODY, LEAD, RESIDUAL
-from gapscope.graph.walks import STEP, Walks
+from gapscope.causes.naming import Known, named
+from gapscope.graph import replay_without
+from gapscope.graph.kernels import BODY, LEAD, NONE, RESIDUAL
+from gapscope.graph.walks import Walks
 
 
-def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.DataFrame) -> pl.DataFrame:
+def about_causes(known: Known, walks: Walks, steps: pl.DataFrame) -> pl.DataFrame:
     """Return one row per walked handoff.
 
     Args:
-        graph: The graph.
-        facts: Result of `gapscope.causes.facts.handoff_facts`.
+        known: What causes are named by.
         walks: Where the walks begin and end.
         steps: Result of `gapscope.causes.naming.named`.
 
     Returns:
         ``handoff_id, dominant_cause, dominant_ns, removable_ns, next_cause, consumer_bound, slack_ns``.
     """
+    graph, facts = known.graph, known.facts
     length = pl.col("end_ns") - pl.col("start_ns")
-    sums = steps.group_by("walk", "cause").agg(total=length.sum())
-    dominant = (
-        sums.sort("total", pl.col("cause").cast(pl.String), descending=[True, False])
-        .unique("walk", keep="first", maintain_order=True)
-        .rename({"cause": "dominant_cause", "total": "dominant_ns"})
-    )
-    marked = steps.join(dominant, on="walk", maintain_order="left")
-    removed = marked.filter((pl.col("cause") == pl.col("dominant_cause")) & pl.col("item").is_not_null()).select(
+    dominant = _longest(steps, steps.select(length).to_series(), facts.height)
+    of_steps = dominant["cause"].gather(steps["walk"])
+    removed = steps.filter((pl.col("cause") == of_steps) & pl.col("item").is_not_null()).select(
         "walk",
         node=pl.when(pl.col("what") != LEAD).then(
             pl.col("item") * 2 + pl.when(pl.col("what") == BODY).then(1).otherwise(0)
         ),
         duration_ns=length,
     )
-    starts, chains = replay_without(graph, walks, on_all_ranks(graph, removed))
-    after = _next_causes(graph, facts, chains, dominant)
-
-    def last(column: str | pl.Expr) -> pl.Expr:
-        return (pl.col(column) if isinstance(column, str) else column).sort_by("end_ns").last()
-
-    # Only a residual is the price of what came before it; its tiles are cut, and it began where the first of them does.
-    is_price = pl.col("what") == RESIDUAL
-    cut = steps.with_columns(held_ns=pl.col("start_ns").min().over("walk", "item", "what"))
-    bound = cut.group_by("walk").agg(
-        consumer_bound=(pl.col("item_rank") != pl.col("src_rank")).all() & pl.col("item_rank").is_not_null().all(),
-        ready_ns=pl.when(last(is_price)).then(last("held_ns")).otherwise(last("end_ns")),
-    )
+    starts, chains = replay_without(graph, walks, Transfers.of(graph).with_peers(removed))
     return (
         facts.select("walk", "handoff_id", "consumer_start_ns", "available_ns")
-        .join(dominant, on="walk", how="left")
-        .join(after, on="walk", how="left")
-        .join(bound, on="walk", how="left")
-        .sort("walk")
-        .with_columns(removable_ns=pl.col("consumer_start_ns") - pl.Series(starts))
+        .hstack(dominant.select(dominant_cause="cause", dominant_ns="total"))
+        .with_columns(
+            next_cause=_next_causes(known, chains, dominant["cause"]),
+            removable_ns=pl.col("consumer_start_ns") - pl.Series(starts),
+        )
+        .join(_bounds(steps), on="walk", how="left", maintain_order="left")
         .with_columns(
             slack_ns=pl.when(pl.col("consumer_bound") & (pl.col("ready_ns") >= pl.col("available_ns"))).then(
                 pl.col("ready_ns") - pl.col("available_ns")
@@ -76,55 +60,53 @@ def about_causes(graph: Graph, facts: pl.DataFrame, walks: Walks, steps: pl.Data
     )
 
 
-def _next_causes(graph: Graph, facts: pl.DataFrame, chains: pl.DataFrame, dominant: pl.DataFrame) -> pl.DataFrame:
-    """Return ``walk, next_cause``: the cause with the most time on the chain that would hold the gap then."""
-    missing = [pl.lit(None, dtype=t).alias(n) for n, t in STEP.items() if n not in chains.columns]
-    steps = named(graph, facts, chains.with_columns(missing))
-    left = steps.join(dominant.select("walk", "dominant_cause"), on="walk")
-    left = left.filter(pl.col("cause") != pl.col("dominant_cause"))
-    part = pl.min_horizontal("length_ns", pl.col("end_ns") - pl.col("start_ns"))
-    return (
-        left.group_by("walk", "cause")
-        .agg(total=part.sum())
-        .sort("total", pl.col("cause").cast(pl.String), descending=[True, False])
-        .unique("walk", keep="first", maintain_order=True)
-        .select("walk", next_cause=pl.col("cause").cast(CAUSE))
-    )
-
-
-def on_all_ranks(graph: Graph, removed: pl.DataFrame) -> pl.DataFrame:
-    """Add to the parts that vanish what moved the same bytes on other ranks: a send, a receive, the same collective.
-
-    Else the next operation on that stream of theirs would still wait for a transfer that is gone.
+def _longest(steps: pl.DataFrame, length: pl.Series, n_walks: int) -> pl.DataFrame:
+    """Return ``cause, total``, one row per walk: the cause with the most time, of equal ones the first by name.
 
     Args:
-        graph: The graph.
-        removed: ``walk, node, duration_ns``.
+        steps: ``walk, cause``; both are null for walks without any.
+        length: What counts of each.
+        n_walks: Number of walks.
     """
-    arrays, items = graph.edges, graph.items
-    between = np.flatnonzero(np.isin(arrays.kind, [TYPE["send_recv"], TYPE["collective"]]))
-    if not len(between):
-        return removed
-    node = np.searchsorted(arrays.first, between, side="right") - 1
-    one, other = node // 2, arrays.source[between] // 2
-    pairs = pl.DataFrame({"item": np.concatenate([one, other]), "peer": np.concatenate([other, one])}).unique()
-    vanished = removed.filter((pl.col("node") % 2 == 1).fill_null(value=False))
-    peers = (
-        vanished.with_columns(item=pl.col("node").cast(pl.Int64) // 2)
-        .join(pairs, on="item")
-        .group_by("walk", node=pl.col("peer").cast(removed.schema["node"]) * 2 + 1)
-        .agg(pl.col("duration_ns").max())
-        .join(vanished, on=["walk", "node"], how="anti")
-    )
-    # What a peer's kernel waited for it still waits for: only the rest of it is transfer.
-    waits = pl.DataFrame({"node": node, "ready_ns": arrays.ready[between]}).cast({"node": removed.schema["node"]})
-    numbers = peers["node"].to_numpy() // 2
-    peers = peers.with_columns(start=pl.Series(items.start[numbers]), end=pl.Series(items.end[numbers]))
-    held = peers.join(waits, on="node").filter(pl.col("ready_ns") <= pl.col("end"))
-    held = held.group_by("walk", "node").agg(pl.col("ready_ns").max())
-    peers = peers.join(held, on=["walk", "node"], how="left").select(
+    names = sorted(CAUSE.categories)
+    place = np.array([names.index(name) for name in CAUSE.categories], np.int64)
+    cell = steps["walk"].to_numpy() * len(names) + place[steps["cause"].to_physical().to_numpy()]
+    total = np.full(n_walks * len(names), -1, np.int64)
+    total[cell] = 0
+    np.add.at(total, cell, length.to_numpy())
+    by_walk = total.reshape(n_walks, len(names))
+    most = by_walk.argmax(axis=1)
+    longest = by_walk[np.arange(n_walks), most]
+    cause = pl.Series(names, dtype=CAUSE).gather(most)
+    nothing = pl.Series(longest < 0)
+    return pl.DataFrame({"cause": cause.set(nothing, None), "total": pl.Series(longest).set(nothing, None)})
+
+
+def _bounds(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return ``walk, consumer_bound, ready_ns``: whether the destination alone held it, and when it had what it needed.
+
+    Only a residual is the price of what came before it; its tiles are cut, and it began where the first of them does.
+    """
+    walk, item, what = (steps[c].fill_null(NONE).to_numpy() for c in ("walk", "item", "what"))
+    last = np.flatnonzero(np.append(walk[1:] != walk[:-1], True))[: len(walk)]
+    last_of = np.zeros(walk.max(initial=-1) + 1, np.int64)
+    last_of[walk[last]] = last
+    is_last = (item == item[last_of[walk]]) & (what == what[last_of[walk]])
+    held = np.flatnonzero(is_last)[::-1]
+    first_of = np.zeros_like(last_of)
+    first_of[walk[held]] = held  # of each walk the first
+    ends = steps.select("walk", "what", "end_ns")[last]
+    elsewhere = steps.filter((pl.col("side") == "src") | pl.col("item_rank").is_null())["walk"].unique()
+    return ends.with_columns(held_ns=steps["start_ns"].gather(first_of[walk[last]])).select(
         "walk",
-        "node",
-        duration_ns=pl.min_horizontal("duration_ns", pl.col("end") - pl.max_horizontal("start", "ready_ns")),
+        consumer_bound=~pl.col("walk").is_in(elsewhere.implode()),
+        ready_ns=pl.when(pl.col("what") == RESIDUAL).then("held_ns").otherwise("end_ns"),
     )
-    return pl.concat([removed, peers.select(removed.columns).cast(removed.schema)])
+
+
+def _next_causes(known: Known, chains: pl.DataFrame, dominant: pl.Series) -> pl.Series:
+    """Return for each walk the cause with the most time on the chain that would hold the gap then."""
+    steps = named(known, chains)
+    left = steps.filter(pl.col("cause") != dominant.gather(steps["walk"]))
+    part = left.select(pl.min_horizontal("length_ns", pl.col("end_ns") - pl.col("start_ns"))).to_series()
+    return _longest(left, part, len(dominant))["cause"]

@@ -17,6 +17,7 @@ Three things that would be taken for slowness and are not:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,19 +25,21 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.groups import compared
-from gapscope.causes.movements import NCCL, handoff_movements, peers, senders
-from gapscope.causes.overlaps import overlap
+from gapscope.causes.movements import handoff_movements
+from gapscope.causes.overlaps import overlap_with
 from gapscope.causes.units import step_kernels
+from gapscope.causes.work import DEVICE, Work, by_kind, find_work, time_of_steps, window_of_kinds
+from gapscope.correlation import NONE
 from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
 from gapscope.schema import INTERFERENCE, dtypes
 
 Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 LEAST_OVERLAP = 0.5
 """Share of the window that has to be overlapped."""
-
-_DEVICE = ["source", "process", "device"]
 
 
 def interference(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
@@ -46,59 +49,53 @@ def interference(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
         graph: The graph.
         handoffs: Table ``handoffs``; transfers of those that are complete and past start-up are compared.
     """
-    work = _work(graph)
-    moves = _moves(graph, handoffs)
-    if not moves.height and not work.filter(~pl.col("is_kernel")).height:
+    work = find_work(graph)
+    moved = handoff_movements(graph)
+    moves = _moves(graph, moved, handoffs)
+    if not moves.height and not len(work.copies):
         return pl.DataFrame(schema=dtypes(INTERFERENCE))
-    gpus = work.select(_DEVICE).unique(maintain_order=True).with_row_index("gpu")
-    work = work.join(gpus, on=_DEVICE, how="left", nulls_equal=True, maintain_order="left")
-    moves = moves.join(gpus, on=_DEVICE, how="inner", nulls_equal=True, maintain_order="left")
-    transfers = pl.concat([
-        work.filter(~pl.col("is_kernel")).select("gpu", "start_ns", "end_ns"), _at_peers(graph, handoffs, gpus)
-    ])  # fmt: skip
-    kernels = _kernels_beside(work, transfers)
-    rows = [
-        *_compare(_transfers_beside_work(moves, work), ["edge", "transport", "hop", "size_class", "rank", "device"]),
-        *_compare(kernels, ["name", "rank", "device"]),
-        *_compare(_steps_beside(graph, kernels), ["name", "rank", "device"]),
-    ]
+    moves = moves.join(work.gpus, on=DEVICE, how="inner", nulls_equal=True, maintain_order="left")
+    kernels = _kernels_beside(graph, work, [*work.by_lane(work.copies), *_at_peers(graph, moved, work.gpus)])
     schema = dtypes(INTERFERENCE)
+    found = (_transfers_beside_work(moves, work), kernels, _steps_beside(graph, work, kernels))
+    rows = [row for compared_rows in found for row in _compare(compared_rows)]
     return pl.DataFrame([{n: row.get(n) for n in schema} for row in rows], schema=schema)
 
 
-def _work(graph: Graph) -> pl.DataFrame:
-    """Return copies, kernels that compute, and of communication kernels what is known to be movement."""
-    items = graph.items
-    start, end = (pl.Series(times[: items.n_ops]) for times in (items.start, items.end))
-    ops = items.ops.select(*_DEVICE, "rank", "kind", "name").with_row_index("item")
-    ops = ops.with_columns(pl.col("item").cast(pl.Int64), start_ns=start, end_ns=end)
-    ops = ops.filter(pl.col("kind").is_in(["kernel", "memcpy"]) & (pl.col("end_ns") > pl.col("start_ns")))
-    communicates = ops["name"].unique()
-    communicates = communicates.filter(communicates.cast(pl.String).str.contains(NCCL))
-    is_nccl = pl.col("name").is_in(communicates.implode())
-    ops = ops.with_columns(is_kernel=(pl.col("kind") == "kernel") & ~is_nccl, is_nccl=is_nccl)
-    both = pl.concat([peers(graph).select("item", "from_ns"), senders(graph)])
-    known = both.group_by("item").agg(pl.col("from_ns").max())
-    ops = ops.join(known, on="item", how="left", maintain_order="left")
-    ops = ops.filter(~pl.col("is_nccl") | pl.col("from_ns").is_not_null())
-    began = pl.min_horizontal(pl.coalesce("from_ns", "start_ns"), "end_ns")
-    return ops.with_columns(start_ns=began).drop("from_ns", "kind")
+@dataclass(frozen=True)
+class Beside:
+    """Operations or steps, and how long others ran beside each.
+
+    Attributes:
+        what: ``transfer``, ``kernel`` or ``step``.
+        kinds: One row per kind, with the columns that name it.
+        kind: Kind of each: position in ``kinds``.
+        length: How long each took.
+        beside: How long others ran in its window.
+        is_overlapped: Whether that is much.
+    """
+
+    what: str
+    kinds: pl.DataFrame
+    kind: Indices
+    length: Ints
+    beside: Ints
+    is_overlapped: Bools
 
 
-def _moves(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
+def _moves(graph: Graph, moved: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
     """Return the movements of complete handoffs past start-up, each with its edge, transport, hop and size class."""
-    moves = handoff_movements(graph)
     keys = handoffs.filter(pl.col("steady") & (pl.col("status") == "complete")).select(
         *[k for k in KEY if k not in ("src", "dst")], "transport", "messages", src="src_rank", dst="dst_rank",
         size="size_bytes",
     )  # fmt: skip
-    moves = moves.join(keys.filter(pl.col("group").is_null()), on=KEY, nulls_equal=True)
-    about = graph.items.ops[moves["item"]].select(*_DEVICE, "rank", "copy_kind")
+    moves = moved.join(keys.filter(pl.col("group").is_null()), on=KEY, nulls_equal=True)
+    about = graph.items.ops_at(moves["item"]).select(*DEVICE, "rank", "copy_kind")
     moves = pl.concat([moves, about], how="horizontal")
     # Of several messages without recorded sizes each is taken for an equal part.
     size = pl.coalesce("size_bytes", pl.col("size") // pl.col("messages"))
     return moves.select(
-        *_DEVICE,
+        *DEVICE,
         "item",
         "rank",
         "start_ns",
@@ -113,89 +110,105 @@ def _moves(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _at_peers(graph: Graph, handoffs: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
-    """Return ``gpu, start_ns, end_ns`` of copies that another rank's row holds and that write into a GPU here."""
+def _at_peers(graph: Graph, moved: pl.DataFrame, gpus: pl.DataFrame) -> list[tuple[int, Ints, Ints]]:
+    """Return, by GPU here, starts and ends of copies that another rank's row holds and that write into it."""
     ops = graph.context.deciding_ops
-    nothing = pl.DataFrame(schema={"gpu": gpus.schema["gpu"], "start_ns": pl.Int64, "end_ns": pl.Int64})
     if not ops.height:
-        return nothing
-    moves = handoff_movements(graph).filter(pl.col("mark") == "submit")
+        return []
+    moves = moved.filter(pl.col("mark") == "submit")
     kinds = graph.items.ops[moves["item"]]["copy_kind"].cast(pl.String)
     moves = moves.filter((kinds == "PtoP").fill_null(value=False))
+    if not moves.height:
+        return []
     there = ops.filter(pl.col("mark").is_in(["receive", "consume"]) & pl.col("group").is_null())
     devices = pl.concat(
-        [there.select(KEY), graph.items.ops[there["item"]].select(_DEVICE)], how="horizontal"
+        [there.select(KEY), graph.items.ops_at(there["item"]).select(DEVICE)], how="horizontal"
     ).unique(KEY, keep="first", maintain_order=True)  # fmt: skip
-    found = moves.join(devices, on=KEY, nulls_equal=True).join(gpus, on=_DEVICE, nulls_equal=True)
-    return pl.concat([nothing, found.select(pl.col(n).cast(t) for n, t in nothing.schema.items())])
+    found = moves.join(devices, on=KEY, nulls_equal=True).join(gpus, on=DEVICE, nulls_equal=True)
+    return [
+        (int(gpu), rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()) for (gpu,), rows in found.group_by("gpu")
+    ]
 
 
-def _beside(rows: pl.DataFrame, kind: list[str], others: pl.DataFrame, *, holds_itself: bool) -> pl.DataFrame:
-    """Add ``beside_ns`` and ``window_ns``: how much of the window after each start others ran in."""
-    length = (pl.col("end_ns") - pl.col("start_ns")).median().floor().cast(pl.Int64)
-    rows = rows.with_columns(window_ns=pl.max_horizontal(length.over(kind), 1))
-    gpu, start, window, end = (rows[c].to_numpy() for c in ("gpu", "start_ns", "window_ns", "end_ns"))
-    found = overlap(gpu, start, start + window, others.rename({"gpu": "group"}))
-    if holds_itself:
-        found = found - np.where(rows["is_among"].to_numpy(), np.minimum(end - start, window), 0)
-    return rows.with_columns(beside_ns=pl.Series(found))
-
-
-def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``is_alone`` and ``is_overlapped``."""
-    return rows.with_columns(
-        is_alone=pl.col("beside_ns") == 0, is_overlapped=pl.col("beside_ns") >= LEAST_OVERLAP * pl.col("window_ns")
-    )
-
-
-def _transfers_beside_work(moves: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+def _transfers_beside_work(moves: pl.DataFrame, work: Work) -> Beside:
     """Return the movements of handoffs, and whether other copies or kernels ran on their device."""
-    moves = moves.with_columns(is_among=pl.col("item").is_in(work["item"].implode()))
-    kind = ["edge", "transport", "hop", "size_class", "rank", "device"]
-    rows = _beside(moves, kind, work.select("gpu", "start_ns", "end_ns"), holds_itself=True)
-    return _grouped(rows).with_columns(what=pl.lit("transfer"), length_ns=pl.col("end_ns") - pl.col("start_ns"))
+    columns = ["edge", "transport", "hop", "size_class", "rank", "device"]
+    kinds = moves.select(columns).unique(maintain_order=True).with_row_index("kind")
+    numbered = moves.join(kinds, on=columns, how="left", nulls_equal=True, maintain_order="left")
+    kind = numbered["kind"].to_numpy().astype(np.int32)
+    start, end = moves["start_ns"].to_numpy(), moves["end_ns"].to_numpy()
+    window = window_of_kinds(kind, end - start, kinds.height)[kind]
+    beside = overlap_with(moves["gpu"].to_numpy(), start, start + window, work.by_lane())
+    # What others hold counts, too: a movement that is among them holds itself.
+    beside -= np.where(work.is_work[moves["item"].to_numpy()], np.minimum(end - start, window), 0)
+    return Beside("transfer", kinds.drop("kind"), kind, end - start, beside, beside >= LEAST_OVERLAP * window)
 
 
-def _kernels_beside(work: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+def _kernels_beside(graph: Graph, work: Work, transfers: list[tuple[int, Ints, Ints]]) -> Beside:
     """Return the kernels that compute, and whether a transfer ran on their device."""
-    kernels = work.filter("is_kernel")
-    rows = _grouped(_beside(kernels, ["name", "rank", "device"], transfers, holds_itself=False))
-    return rows.with_columns(what=pl.lit("kernel"), length_ns=pl.col("end_ns") - pl.col("start_ns"))
+    kinds, kind = _kinds_of_kernels(graph, work)
+    start, length = work.start[work.kernels], work.end[work.kernels] - work.start[work.kernels]
+    window = window_of_kinds(kind, length, kinds.height)[kind]
+    beside = overlap_with(work.gpu[work.kernels], start, start + window, transfers)
+    return Beside("kernel", kinds, kind, length, beside, beside >= LEAST_OVERLAP * window)
 
 
-def _steps_beside(graph: Graph, kernels: pl.DataFrame) -> pl.DataFrame:
+def _kinds_of_kernels(graph: Graph, work: Work) -> tuple[pl.DataFrame, Indices]:
+    """Return the kinds of kernels (``name, rank, device``), and which each is of."""
+    ops, lane = graph.items.ops, graph.items.lane
+    lanes = work.lanes.select("rank", "device")
+    places = lanes.unique(maintain_order=True).with_row_index("place")
+    place = lanes.join(places, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")["place"]
+    codes = ops["name"].to_physical().to_numpy()
+    most = int(codes.max()) + 1 if len(codes) else 1
+    numbers = place.to_numpy().astype(np.int64)[lane[work.kernels]] * most + codes[work.kernels]
+    is_there = np.zeros(places.height * most, np.bool_)
+    is_there[numbers] = True
+    row = np.zeros(len(is_there), np.int64)
+    row[numbers] = work.kernels  # a row of each kind, whichever
+    kind_of = np.cumsum(is_there, dtype=np.int32) - np.int32(1)
+    return graph.items.ops_at(pl.Series(row[is_there])).select("name", "rank", "device"), kind_of[numbers]
+
+
+def _steps_beside(graph: Graph, work: Work, kernels: Beside) -> Beside:
     """Return steps of one rank by the time in which their kernels ran, and whether a transfer ran beside any of them.
 
     Steps with the same number of kernels are taken for the same work.
     """
-    rows = kernels.join(step_kernels(graph), on="item", how="inner")
-    place = ["mark_id", "rank", "device"]
-    rows = rows.sort("start_ns", "item").with_columns(reached=pl.col("end_ns").cum_max().shift().over(place))
-    fresh = pl.col("end_ns") - pl.max_horizontal("start_ns", "reached")
-    steps = rows.group_by(place, maintain_order=True).agg(
-        kernels=pl.len(), length_ns=pl.max_horizontal(fresh, pl.lit(0)).sum(), beside_ns=pl.col("beside_ns").sum()
+    launched = step_kernels(graph)
+    mark = np.full(graph.items.n_ops, NONE, np.int32)
+    mark[launched["item"].to_numpy()] = launched["mark_id"].to_numpy()
+    mark = mark[work.kernels]
+    chosen = np.flatnonzero(mark != NONE)
+    place = kernels.kinds.select("rank", "device").unique(maintain_order=True).with_row_index("place")
+    of_kind = kernels.kinds.join(place, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")
+    number = of_kind["place"].to_numpy().astype(np.int64)[kernels.kind[chosen]]
+    steps, step = np.unique(mark[chosen] * np.int64(max(place.height, 1)) + number, return_inverse=True)
+    items = work.kernels[chosen]
+    count, length, beside = time_of_steps(
+        step.astype(np.int32), work.start[items], work.end[items], kernels.beside[chosen], len(steps)
     )
-    return steps.with_columns(
-        what=pl.lit("step"),
-        name=pl.format("steps of {} kernels", "kernels"),
-        is_alone=pl.col("beside_ns") == 0,
-        is_overlapped=pl.col("beside_ns") > 0,
-    )
+    about = place[steps % max(place.height, 1)].select("rank", "device")
+    named = about.select(name=pl.format("steps of {} kernels", pl.Series(count)), rank="rank", device="device")
+    kinds = named.unique(maintain_order=True).with_row_index("kind")
+    kind = named.join(kinds, on=["name", "rank", "device"], how="left", nulls_equal=True, maintain_order="left")["kind"]
+    return Beside("step", kinds.drop("kind"), kind.to_numpy().astype(np.int32), length, beside, beside > 0)
 
 
-def _compare(rows: pl.DataFrame, kind: list[str]) -> Iterator[dict[str, Any]]:
+def _compare(rows: Beside) -> Iterator[dict[str, Any]]:
     """Yield one row per kind of which some ran alone and some did not."""
-    counted = rows.group_by(kind).agg(pl.col("is_alone", "is_overlapped").any())
-    both = counted.filter(pl.col("is_alone") & pl.col("is_overlapped")).select(kind)
-    rows = rows.join(both, on=kind, how="semi", nulls_equal=True)
-    rows = rows.with_columns(pl.col(pl.Categorical()).cast(pl.String))
-    rows = rows.sort(kind, nulls_last=True, maintain_order=True)
-    for key, group in rows.group_by(kind, maintain_order=True):
-        alone, other = (group.filter(c)["length_ns"].to_numpy() for c in ("is_alone", "is_overlapped"))
-        found = compared(alone, other)
+    n = rows.kinds.height
+    is_alone = rows.beside == 0
+    alone, overlapped = (np.bincount(rows.kind[is_it], minlength=n) for is_it in (is_alone, rows.is_overlapped))
+    both = pl.Series((alone > 0) & (overlapped > 0))
+    kinds = rows.kinds.with_row_index("_kind").filter(both).with_columns(pl.col(pl.Categorical()).cast(pl.String))
+    order, first = by_kind(rows.kind, n)
+    for row in kinds.sort(rows.kinds.columns, nulls_last=True).iter_rows(named=True):
+        mine = order[first[row["_kind"]] : first[row["_kind"] + 1]]
+        one, two = (rows.length[mine[is_it[mine]]] for is_it in (is_alone, rows.is_overlapped))
+        found = compared(one, two)
         flat = {f"{side}_{n}": v for side in ("alone", "overlapped") for n, v in found.pop(side).items()}
-        partly = group.height - len(alone) - len(other)
-        yield {"what": group["what"][0], **dict(zip(kind, key, strict=True)), **flat, **found, "partly_n": partly}
+        yield {"what": rows.what, **row, **flat, **found, "partly_n": len(mine) - len(one) - len(two)}
 
 
 def summarize_interference(table: pl.DataFrame) -> dict[str, Any]:

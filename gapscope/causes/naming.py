@@ -8,20 +8,27 @@ kernel whose peer is not known can have begun to move bytes, and where the sched
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import polars as pl
 
-from gapscope.causes.facts import handoff_name, item_facts
+from gapscope.causes.cutting import Spans, cut_at
+from gapscope.causes.facts import graph_lanes, item_names, matching
+from gapscope.causes.membership import transfers_of, with_membership
 from gapscope.causes.names import CAUSE
-from gapscope.causes.overhead import with_overhead
+from gapscope.causes.overhead import activity_of, with_overhead
 from gapscope.causes.peers import with_unknown_peers
-from gapscope.causes.schedule import with_schedule
-from gapscope.causes.sharing import with_device_sharing
+from gapscope.causes.schedule import stages_of, with_schedule
+from gapscope.causes.sharing import sharers_of, with_device_sharing
 from gapscope.graph import Graph
 from gapscope.graph.edges import TYPES
 from gapscope.graph.kernels import BODY, HOST_GAP, LEAD, RESIDUAL, UNKNOWN, VIA_ACK
 
 UNEXPLAINED_NS = 50_000
 """A residual longer than this hides a dependency that was not recorded (algorithms.md 2.2)."""
+
+SIDE = pl.Enum(["src", "dst", "other"])
 
 _CUTS = ("submit_ns", "movement_start_ns", "available_ns", "receive_launched_ns")
 _RESIDUALS = {
@@ -30,88 +37,111 @@ _RESIDUALS = {
 }  # fmt: skip
 
 
-def named(graph: Graph, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+@dataclass(frozen=True)
+class Known:
+    """What causes are named by, looked up once: for the chains as recorded, and for those that would hold then.
+
+    Attributes:
+        graph: The graph.
+        facts: Result of `gapscope.causes.facts.handoff_facts`; position is the number of the walk.
+        lanes: Result of `gapscope.causes.facts.graph_lanes`.
+        sharers: Result of `gapscope.causes.sharing.sharers_of`.
+        stages: Result of `gapscope.causes.schedule.stages_of`.
+        activity: Result of `gapscope.causes.overhead.activity_of`.
+        transfers: Result of `gapscope.causes.membership.transfers_of`.
+    """
+
+    graph: Graph
+    facts: pl.DataFrame
+    lanes: pl.DataFrame
+    sharers: pl.DataFrame
+    stages: Spans
+    activity: Spans
+    transfers: pl.DataFrame
+
+    @classmethod
+    def of(cls, graph: Graph, facts: pl.DataFrame) -> Known:
+        """Return what is known of a graph and the handoffs that are walked."""
+        lanes = graph_lanes(graph)
+        return cls(
+            graph, facts, lanes, sharers_of(graph), stages_of(graph, lanes), activity_of(graph, lanes),
+            transfers_of(graph),
+        )  # fmt: skip
+
+
+def named(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
     """Return steps, cut where their meaning changes, with ``cause`` and what it was told by.
 
     Args:
-        graph: The graph.
-        facts: Result of `gapscope.causes.facts.handoff_facts`.
-        steps: ``walk, start_ns, end_ns, what, item, edge, passed``, and what else there is.
+        known: What causes are named by.
+        steps: ``walk, start_ns, end_ns, what, item, edge, passed``, and what else there is; by walk, in order of time.
+
+    Returns:
+        The steps, and ``lane`` (its number), ``item_rank, is_host, name, side, sharer, put_first, overhead,
+        overhead_level, unpaired, moves, other_handoff, stage_of, passes_own, cause``.
     """
+    graph, facts = known.graph, known.facts
     steps = steps.with_columns(whole_ns=pl.col("end_ns") - pl.col("start_ns"))
-    steps = _cut(steps.join(facts, on="walk", how="left", maintain_order="left"))
-    steps = steps.join(item_facts(graph, steps["item"]), on="item", how="left", maintain_order="left")
-    side = (
-        pl.when(pl.col("item_rank") == pl.col("src_rank"))
-        .then(pl.lit("src"))
-        .when(pl.col("item_rank") == pl.col("dst_rank"))
-        .then(pl.lit("dst"))
-        .otherwise(pl.lit("other"))
-    )
-    steps = with_device_sharing(graph, steps.with_columns(side=side))
-    steps = with_unknown_peers(graph, with_overhead(graph, with_schedule(graph, steps)))
-    steps = _with_membership(graph, steps)
-    return steps.with_columns(cause=_cause())
+    steps = _with_items(known, _cut(facts, steps))
+    steps = with_device_sharing(known.sharers, steps)
+    steps = with_schedule(known.stages, facts, steps)
+    steps = with_overhead(known.activity, steps)
+    steps = with_unknown_peers(graph, steps)
+    steps = with_membership(graph, known.transfers, facts, steps)
+    return steps.with_columns(cause=_causes(known, steps))
 
 
-def _cut(steps: pl.DataFrame) -> pl.DataFrame:
+def _cut(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Cut steps at the moments at which their meaning changes."""
+    found = []
     for column in _CUTS:
-        inside = ((steps[column] > steps["start_ns"]) & (steps[column] < steps["end_ns"])).fill_null(value=False)
-        if inside.any():
-            cut = steps.filter(inside)
-            steps = pl.concat(
-                [
-                    steps.filter(~inside),
-                    cut.with_columns(end_ns=pl.col(column)),
-                    cut.with_columns(start_ns=pl.col(column)),
-                ]
-            )
-    return steps.sort("walk", "start_ns")
+        moments = facts[column].gather(steps["walk"])
+        inside = ((moments > steps["start_ns"]) & (moments < steps["end_ns"])).fill_null(value=False).arg_true()
+        found.append(pl.DataFrame({"step": inside, "at_ns": moments.gather(inside)}))
+    cuts = pl.concat(found).unique().sort("step", "at_ns")
+    return cut_at(steps, cuts["step"].to_numpy().astype(np.int64), cuts["at_ns"].to_numpy())[0]
 
 
-def _with_membership(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add what handoffs the operations of the steps belong to.
+def _with_items(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add what is known of the item of each step: ``lane, item_rank, is_host, name, side``; and ``is_slot``."""
+    item, lanes, walk = steps["item"], known.lanes, steps["walk"]
+    there = item.is_not_null()
+    lane = pl.Series(known.graph.items.lane[item.fill_null(0).to_numpy()]).set(~there, None)
+    rank = lanes["rank"].gather(lane)
+    side = (
+        pl.when(rank == known.facts["src_rank"].gather(walk))
+        .then(pl.lit("src", dtype=SIDE))
+        .when(rank == known.facts["dst_rank"].gather(walk))
+        .then(pl.lit("dst", dtype=SIDE))
+        .otherwise(pl.lit("other", dtype=SIDE))
+    )
+    is_ack = (pl.col("what") == RESIDUAL) & (pl.col("edge") == TYPES.index("ack")).fill_null(value=False)
+    return steps.with_columns(
+        lane=lane, item_rank=rank, is_host=lanes["is_host"].gather(lane), name=item_names(known.graph, item), side=side,
+        is_slot=is_ack | ((pl.col("passed") & VIA_ACK) != 0),
+    )  # fmt: skip
 
-    That is ``own_mark`` (this handoff's bracket that launched it), ``other_handoff`` (whose transfer it is),
-    ``stage_of`` (of which handoff it is the consuming stage) and ``passes_own`` (seen from the consumer, the chain
-    passes the handoff's own transfer before).
 
-    Args:
-        graph: The graph.
-        steps: By walk, in order of time.
-    """
-    ops = graph.context.brackets_of(steps["item"])
-    if not ops.height:
-        nothing = pl.lit(None, dtype=pl.String)
-        return steps.with_columns(
-            own_mark=nothing, other_handoff=nothing, stage_of=nothing, passes_own=pl.lit(value=False)
+def _causes(known: Known, steps: pl.DataFrame) -> pl.Series:
+    """Return the cause of each step."""
+    facts, walk, items = known.facts, steps["walk"], known.graph.items
+    of_walks = facts.select(
+        "submit_ns", "receive_launched_ns", "bracket_ns", "bracket_end_ns",
+        by_hosts=pl.col("transport").is_in(["gloo", "unknown"]).fill_null(value=True),
+    )  # fmt: skip
+    return (
+        steps.hstack(of_walks[walk])
+        .with_columns(
+            item_start_ns=pl.Series(items.start[steps["item"].fill_null(0).to_numpy()]),
+            is_message=matching(steps["name"], "^gloo:") & ~matching(steps["name"], "^gloo:send$"),
         )
-    moves = pl.col("own_mark").is_in(["submit", "receive"])
-    stages = ops.filter((pl.col("mark") == "consume") & pl.col("group").is_null()).with_columns(stage_of=handoff_name())
-    stages = stages.unique("item", keep="first", maintain_order=True).select(pl.col("item").cast(pl.Int64), "stage_of")
-    named = ops.with_columns(handoff=handoff_name()).select("item", "mark", "handoff", "src", "dst")
-    own = named.select("item", key_text="handoff", own_mark="mark").unique(["item", "key_text"], keep="first")
-    other = named.filter(pl.col("mark").is_in(["submit", "receive"])).unique("item", keep="first", maintain_order=True)
-    steps = steps.with_columns(pl.col("item").cast(pl.Int64)).join(
-        own.with_columns(pl.col("item").cast(pl.Int64)), on=["item", "key_text"], how="left", maintain_order="left"
+        .select(cause=_cause())
+        .to_series()
     )
-    steps = steps.join(stages, on="item", how="left", maintain_order="left")
-    return steps.join(
-        other.select(pl.col("item").cast(pl.Int64), other_handoff="handoff"),
-        on="item",
-        how="left",
-        maintain_order="left",
-    ).with_columns(
-        # One kernel may carry the messages of several handoffs; of this one's own transfer no other is named.
-        other_handoff=pl.when(
-            (pl.col("other_handoff") != pl.col("key_text"))
-            & ~pl.col("own_mark").is_in(["submit", "receive"]).fill_null(value=False)
-        ).then("other_handoff"),
-        # The source's work is ahead of this transfer only if the chain passes the transfer on its way to it; else the
-        # consumer needed the result of that work as well.
-        passes_own=moves.fill_null(value=False).cum_max(reverse=True).over("walk"),
-    )
+
+
+def _is(cause: str) -> pl.Expr:
+    return pl.lit(cause, dtype=CAUSE)
 
 
 def _cause() -> pl.Expr:
@@ -122,65 +152,62 @@ def _cause() -> pl.Expr:
     # Releases of slots are inferred from such residuals in the first place.
     is_price = (what == RESIDUAL) & (edge != TYPES.index("ack")).fill_null(value=True)
     too_long = is_price & (pl.col("whole_ns") > UNEXPLAINED_NS)
-    residual = pl.lit("unexplained")
+    residual = _is("unexplained")
     for number, name in enumerate(TYPES):
         if name in _RESIDUALS:
-            residual = pl.when(edge == number).then(pl.lit(_RESIDUALS[name])).otherwise(residual)
+            residual = pl.when(edge == number).then(_is(_RESIDUALS[name])).otherwise(residual)
     in_submit = pl.col("start_ns") >= pl.col("submit_ns")
-    host_at_source = pl.when(in_submit).then(pl.lit("submit_call")).otherwise(pl.lit("late_submission"))
+    host_at_source = pl.when(in_submit).then(_is("submit_call")).otherwise(_is("late_submission"))
     launched = pl.col("start_ns") >= pl.col("receive_launched_ns")
     host_at_destination = (
         pl.when(pl.col("put_first").is_not_null())
-        .then(pl.lit("schedule"))
+        .then(_is("schedule"))
         .when(launched.fill_null(value=True))
-        .then(pl.lit("late_launch"))
-        .otherwise(pl.lit("late_receive"))
+        .then(_is("late_launch"))
+        .otherwise(_is("late_receive"))
     )
     # What a host receives within the receive is this handoff's data if hosts move it; all else is about other data.
-    message = on_host & (what == BODY) & pl.col("name").str.starts_with("gloo:") & (pl.col("name") != "gloo:send")
+    message = on_host & (what == BODY) & pl.col("is_message")
     inside = at_destination & pl.col("item_start_ns").is_between(pl.col("bracket_ns"), pl.col("bracket_end_ns"))
-    by_hosts = pl.col("transport").is_in(["gloo", "unknown"]).fill_null(value=True)
-    data = message & inside.fill_null(value=False) & by_hosts
+    data = message & inside.fill_null(value=False) & pl.col("by_hosts")
     host = pl.when(at_source).then(host_at_source).otherwise(host_at_destination)
-    moving = pl.col("own_mark").is_in(["submit", "receive"])
     body = (
-        pl.when(moving)
-        .then(pl.lit("movement"))
+        pl.when("moves")
+        .then(_is("movement"))
         .when(at_destination & pl.col("other_handoff").is_not_null())
-        .then(pl.lit("head_of_line"))
+        .then(_is("head_of_line"))
         .when(at_destination)
-        .then(pl.lit("consumer_busy"))
+        .then(_is("consumer_busy"))
         .when(pl.col("other_handoff").is_not_null())
-        .then(pl.lit("head_of_line"))
+        .then(_is("head_of_line"))
         .when(~pl.col("passes_own"))
-        .then(pl.lit("upstream_compute"))
-        .otherwise(pl.lit("stream_queueing"))
+        .then(_is("upstream_compute"))
+        .otherwise(_is("stream_queueing"))
     )
     elsewhere = pl.col("side") == "other"
-    via_ack = (pl.col("passed").cast(pl.Int64) & VIA_ACK) != 0
+    via_ack = (pl.col("passed") & VIA_ACK) != 0
     return (
         pl.when(pl.col("overhead").is_not_null())
-        .then(pl.lit("profiler_overhead"))
+        .then(_is("profiler_overhead"))
         .when(what == UNKNOWN)
-        .then(pl.lit("unexplained"))
+        .then(_is("unexplained"))
         .when(via_ack)
-        .then(pl.lit("slot_wait"))
+        .then(_is("slot_wait"))
         .when(pl.col("sharer").is_not_null())
-        .then(pl.lit("device_sharing"))
+        .then(_is("device_sharing"))
         .when(too_long)
-        .then(pl.lit("unexplained"))
+        .then(_is("unexplained"))
         .when((what == RESIDUAL) & ~on_host)
         .then(residual)
         .when(message & ~data & ~elsewhere)
-        .then(pl.lit("metadata_wait"))
+        .then(_is("metadata_wait"))
         .when(pl.col("unpaired").is_in(["waiting", "not split"]))
-        .then(pl.lit("peer_wait"))
+        .then(_is("peer_wait"))
         .when(elsewhere)
-        .then(pl.lit("upstream_compute"))
+        .then(_is("upstream_compute"))
         .when(data)
-        .then(pl.lit("movement"))
+        .then(_is("movement"))
         .when(what.is_in([HOST_GAP, LEAD]) | on_host)
         .then(host)
         .otherwise(body)
-        .cast(CAUSE)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from gapscope.causes.cutting import LANE, cut_by_spans, on_lanes
+from gapscope.causes.cutting import Spans
 from gapscope.causes.overlaps import overlap
 from gapscope.graph import Graph
 from gapscope.graph.edges import LEVEL
@@ -19,28 +19,41 @@ _PROCESS = ["source", "process"]
 _LANE = [*_PROCESS, "thread"]
 
 
-def with_overhead(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+def with_overhead(activity: Spans, steps: pl.DataFrame) -> pl.DataFrame:
     """Cut steps of host threads where the profiler's own activity begins and ends.
 
     Args:
-        graph: The graph.
-        steps: Steps with `gapscope.causes.cutting.LANE`.
+        activity: Result of `activity_of`.
+        steps: Steps with ``lane``, ``is_host``.
 
     Returns:
         The steps with ``overhead`` (name of the activity; null: none) and ``overhead_level`` (how its thread is known,
         a number of `gapscope.graph.edges.EVIDENCE`).
     """
-    return cut_by_spans(steps, on_lanes(_activity(graph)))
+    pairs = activity.met(steps, steps["is_host"].fill_null(value=False))
+    steps, span = activity.cut(steps, pairs)
+    return steps.with_columns(activity.table[c].gather(span) for c in ("overhead", "overhead_level"))
 
 
-def beside_profiler(graph: Graph, steps: pl.DataFrame) -> pl.Series:
+def activity_of(graph: Graph, lanes: pl.DataFrame) -> Spans:
+    """Return what the profiler did on threads, as `with_overhead` needs it.
+
+    Args:
+        graph: The graph.
+        lanes: Result of `gapscope.causes.facts.graph_lanes`.
+    """
+    return Spans.of(lanes, _activity(graph))
+
+
+def beside_profiler(graph: Graph, lanes: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     """Return how much of each step of a host thread the profiler spent on other threads of its process, in ns.
 
     It may have held the thread up, by a lock or a core: no record says so, and it is no cause.
 
     Args:
         graph: The graph.
-        steps: Steps with `gapscope.causes.cutting.LANE` and ``overhead``.
+        lanes: Result of `gapscope.causes.facts.graph_lanes`.
+        steps: Steps with ``lane`` and ``overhead``.
     """
     trace, alignment = graph.context.trace, graph.context.alignment
     rows = (
@@ -59,13 +72,14 @@ def beside_profiler(graph: Graph, steps: pl.DataFrame) -> pl.Series:
     rows = rows.with_columns(start_ns=pl.max_horizontal("start_ns", pl.min_horizontal(reached, "end_ns")))
     processes = rows.select(_PROCESS).unique(maintain_order=True).with_row_index("group")
     rows = rows.join(processes, on=_PROCESS)
-    place = steps.select(pl.col(lane).alias(lane.removeprefix("item_")) for lane in LANE).join(
-        processes, on=_PROCESS, how="left", maintain_order="left"
+    group = lanes.join(processes, on=_PROCESS, how="left", maintain_order="left").select(
+        pl.when(pl.col("thread").is_not_null()).then("group")
     )
-    asked = (place["group"].is_not_null() & place["thread"].is_not_null() & steps["overhead"].is_null()).to_numpy()
+    place = group.to_series().gather(steps["lane"])
+    asked = (place.is_not_null() & steps["overhead"].is_null()).to_numpy()
     found = np.zeros(steps.height, np.int64)
     start, end = (steps[c].to_numpy()[asked] for c in ("start_ns", "end_ns"))
-    found[asked] = overlap(place["group"].fill_null(0).to_numpy()[asked].astype(np.int64), start, end, rows)
+    found[asked] = overlap(place.fill_null(0).to_numpy()[asked].astype(np.int64), start, end, rows)
     return pl.Series(found)
 
 

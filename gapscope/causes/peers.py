@@ -11,12 +11,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from gapscope.causes.cutting import cut_inside
+from gapscope.causes.facts import COMMUNICATION, matching
 from gapscope.events.pairing import KEY, message_facts
 from gapscope.graph import Graph
 from gapscope.graph.edges import TYPE
 from gapscope.graph.kernels import BODY
 
-KERNEL = "(?i)nccl|rccl"
 FEWEST = 2
 """Kernels of one kind and size that are needed to tell waiting from moving."""
 
@@ -29,23 +30,21 @@ def with_unknown_peers(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         graph: The graph.
-        steps: Steps with ``item``, ``what``, ``start_ns``, ``end_ns``.
+        steps: Steps with ``item``, ``what``, ``name``, ``start_ns``, ``end_ns``.
 
     Returns:
         The steps with ``unpaired``: ``waiting``, ``moving`` or ``not split``; null: of anything else.
     """
-    bodies = steps.filter(pl.col("what") == BODY)["item"].drop_nulls().unique()
+    waits = matching(steps["name"], f"{COMMUNICATION}|^gloo:recv$") & (steps["what"] == BODY)
+    bodies = steps["item"].filter(waits).drop_nulls().unique()
     alone = pl.concat([_alone(graph, bodies.filter(bodies < graph.items.n_ops)), _messages(graph, bodies)])
     if not alone.height:
         return steps.with_columns(unpaired=pl.lit(None, dtype=pl.String))
     joined = steps.join(alone, on="item", how="left", maintain_order="left")
     is_of = (pl.col("what") == BODY) & pl.col("is_alone").fill_null(value=False)
-    inside = is_of & (pl.col("moving_ns") > pl.col("start_ns")) & (pl.col("moving_ns") < pl.col("end_ns"))
-    inside = inside.fill_null(value=False)
-    cut = joined.filter(inside)
-    parts = [joined.filter(~inside), cut.with_columns(end_ns="moving_ns"), cut.with_columns(start_ns="moving_ns")]
+    moving = joined.select(pl.when(is_of).then("moving_ns")).to_series()
     return (
-        pl.concat(parts)
+        cut_inside(joined, moving)
         .with_columns(
             unpaired=pl.when(is_of & pl.col("moving_ns").is_null())
             .then(pl.lit("not split"))
@@ -55,7 +54,6 @@ def with_unknown_peers(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
             .then(pl.lit("waiting"))
         )
         .drop("is_alone", "moving_ns")
-        .sort("walk", "start_ns")
     )
 
 
@@ -66,15 +64,21 @@ def _alone(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
     """
     items = graph.items
     lonely = _without(graph, bodies, "send_recv", "collective")
-    wanted = items.ops[lonely].filter(pl.col("name").cast(pl.String).str.contains(KERNEL))
-    if not wanted.height:
+    names = items.ops["name"].gather(lonely)
+    names = names.filter(matching(names, COMMUNICATION)).unique()
+    if not len(names):
         return pl.DataFrame(schema={"item": pl.Int64, "is_alone": pl.Boolean, "moving_ns": pl.Int64})
-    alike = items.ops.select(*_CORRELATION, pl.col("name").cast(pl.String)).with_columns(
-        item=pl.int_range(pl.len(), dtype=pl.Int64),
-        end_ns=pl.Series(items.end[: items.n_ops]),
-        took_ns=pl.Series(items.end[: items.n_ops] - items.start[: items.n_ops]),
+    rows = items.ops["name"].to_physical().is_in(names.to_physical().implode()).arg_true()
+    item = rows.to_numpy()
+    alike = (
+        items.ops_at(rows)
+        .select(*_CORRELATION, pl.col("name").cast(pl.String))
+        .with_columns(
+            item=rows.cast(pl.Int64),
+            end_ns=pl.Series(items.end[item]),
+            took_ns=pl.Series(items.end[item] - items.start[item]),
+        )
     )
-    alike = alike.filter(pl.col("name").is_in(wanted["name"].cast(pl.String).unique().implode()))
     alike = _with_size(graph, alike).filter(pl.col("role") != "send")
     several = pl.col("size_bytes").is_not_null() & (pl.len().over(_ALIKE) >= FEWEST)
     shortest = pl.col("took_ns").min().over(_ALIKE)

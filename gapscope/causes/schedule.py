@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.causes.cutting import cut_by_spans, on_lanes
+from gapscope.causes.cutting import Spans
 from gapscope.causes.facts import handoff_name
 from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
@@ -18,29 +18,46 @@ from gapscope.graph import Graph
 _LANE = ["source", "process", "thread"]
 
 
-def with_schedule(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+def with_schedule(stages: Spans, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Cut host time of the destination where it issued a stage first whose data came later.
 
     Args:
-        graph: The graph.
-        steps: Steps with `gapscope.causes.cutting.LANE`, ``side``, and of their handoff ``key_text``, ``step``,
-            ``microbatch`` and ``available_ns``.
+        stages: Result of `stages_of`.
+        facts: Result of `gapscope.causes.facts.handoff_facts`: ``key_text``, ``step``, ``microbatch`` and
+            ``available_ns`` are looked at.
+        steps: Steps with ``lane``, ``side``.
 
     Returns:
         The steps with ``put_first``: the handoff whose stage was issued first; null: of all other time.
     """
-    stages = _stages(graph)
-    own, other = pl.struct("step", "microbatch"), pl.struct(step="stage_step", microbatch="stage_mb")
+    pairs = stages.met(steps, steps["side"] == "dst")
+    walk = steps["walk"].gather(pairs["step"])
+    rows = pairs.with_columns(
+        facts["available_ns"].gather(walk), stages.table["stage_available_ns"].gather(pairs["span"]), walk=walk
+    )
+    rows = rows.filter(pl.col("stage_available_ns") > pl.col("available_ns"))
+    columns = [c for c in stages.table.columns if c != "stage_available_ns"]
+    rows = rows.hstack(stages.table.select(columns)[rows["span"]])
+    rows = rows.hstack(facts.select("key_text", "step", "microbatch")[rows["walk"]].rename({"step": "own_step"}))
+    own, other = pl.struct(step="own_step", mb="microbatch"), pl.struct(step="stage_step", mb="stage_mb")
     put_first = (
-        (pl.col("side") == "dst")
-        & (pl.col("key_text") != pl.col("put_first"))
+        (pl.col("key_text") != pl.col("put_first"))
         & pl.col("microbatch").is_not_null()
         & (own != other)
-        & (pl.col("stage_available_ns") > pl.col("available_ns"))
         & (pl.col("available_ns") <= pl.col("stage_end_ns"))
     )
-    steps = cut_by_spans(steps, on_lanes(stages), put_first)
-    return steps.drop("stage_step", "stage_mb", "stage_available_ns", "stage_end_ns")
+    steps, span = stages.cut(steps, rows.filter(put_first).select("step", "span"))
+    return steps.with_columns(put_first=stages.table["put_first"].gather(span))
+
+
+def stages_of(graph: Graph, lanes: pl.DataFrame) -> Spans:
+    """Return the stages that `with_schedule` needs.
+
+    Args:
+        graph: The graph.
+        lanes: Result of `gapscope.causes.facts.graph_lanes`.
+    """
+    return Spans.of(lanes, _stages(graph))
 
 
 def _stages(graph: Graph) -> pl.DataFrame:

@@ -7,11 +7,11 @@ although they alternate many times within each other's recordings; the name is t
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gapscope.causes.cutting import cut_inside
 from gapscope.graph import Graph
 from gapscope.graph.items import Items
 from gapscope.graph.kernels import RESIDUAL
@@ -24,29 +24,24 @@ FEWEST_IDLE_NS = 20_000
 """Idle time at each change of owner; between kernels of one process it is 1 to 30 µs."""
 
 
-def with_device_sharing(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+def with_device_sharing(sharers: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Cut residuals where another process's kernel left the device, and add ``sharer``: that kernel; null: none.
 
     Args:
-        graph: The graph.
+        sharers: Result of `sharers_of`.
         steps: Steps with ``item``, ``what``, ``is_host``.
     """
-    owner = _last_owner(graph)
-    steps = steps.join(owner, on="item", how="left", maintain_order="left")
-    held = (pl.col("what") == RESIDUAL) & ~pl.col("is_host") & pl.col("sharer_end").is_not_null()
-    inside = held & (pl.col("sharer_end") > pl.col("start_ns")) & (pl.col("sharer_end") < pl.col("end_ns"))
-    cut = steps.filter(inside.fill_null(value=False))
-    whole = steps.filter(~inside.fill_null(value=False))
-    parts = [whole, cut.with_columns(end_ns="sharer_end"), cut.with_columns(start_ns="sharer_end")]
-    return (
-        pl.concat(parts)
-        .with_columns(sharer=pl.when(held.fill_null(value=False)).then("sharer"))
-        .drop("sharer_end")
-        .sort("walk", "start_ns")
-    )
+    if not sharers.height:
+        return steps.with_columns(sharer=pl.lit(None, dtype=pl.String))
+    steps = steps.join(sharers, on="item", how="left", maintain_order="left")
+    is_held = (pl.col("what") == RESIDUAL) & ~pl.col("is_host") & pl.col("sharer_end").is_not_null()
+    held = steps.select(is_held.fill_null(value=False)).to_series()
+    steps = steps.with_columns(pl.when(held).then(c).alias(c) for c in ("sharer", "sharer_end"))
+    steps = cut_inside(steps, steps["sharer_end"])
+    return steps.drop("sharer_end")
 
 
-def _last_owner(graph: Graph) -> pl.DataFrame:
+def sharers_of(graph: Graph) -> pl.DataFrame:
     """Return kernels before which another process's ran last on their device: ``item, sharer, sharer_end``."""
     items = graph.items
     # Hosts number their devices alike. A file that does not name its host is taken to be of the only one that is named.
@@ -59,19 +54,17 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
     owners = items.streams.table.select("source", "process", "device").unique().join(of_files, on="source", how="left")
     owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
     owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
+    if not owners.height:
+        return pl.DataFrame(schema={"item": pl.Int64, "sharer": pl.String, "sharer_end": pl.Int64})
+    works = items.ops.select(is_work).to_series().to_numpy()
     found = []
     for _, here in owners.group_by("gpu", maintain_order=True):
         streams = items.streams.table.join(
             here.with_row_index("owner"), on=["source", "process", "device"], nulls_equal=True, maintain_order="left"
         )
-        parts = [
-            np.arange(first, until, dtype=np.int32)[items.ops[first:until].select(is_work).to_series().to_numpy()]
-            for first, until in streams.select("first", "until").iter_rows()
-        ]
-        owner = np.repeat(streams["owner"].to_numpy().astype(np.int32), [len(part) for part in parts])
-        found.append(_changes(items, np.concatenate(parts), owner))
-    changes = pl.concat(found) if found else pl.DataFrame(schema=_CHANGES)
-    last = items.ops[changes["last"]].select(last_name=pl.col("name").cast(pl.String), last_rank="rank")
+        found.append(_changes(items, streams, works))
+    changes = pl.concat(found)
+    last = items.ops_at(changes["last"]).select(last_name=pl.col("name").cast(pl.String), last_rank="rank")
     return changes.hstack(last).select(
         pl.col("item").cast(pl.Int64),
         sharer=pl.format("{} of rank {}", "last_name", "last_rank"),
@@ -82,51 +75,53 @@ def _last_owner(graph: Graph) -> pl.DataFrame:
 _CHANGES = {"item": pl.Int32, "last": pl.Int32}
 
 
-def _changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
+_SHARES = (1 / 64, 1)
+"""Of the time of a GPU: where its first part shows that no two processes take turns, the rest is not looked at."""
+
+
+def _changes(items: Items, streams: pl.DataFrame, is_work: npt.NDArray[np.bool_]) -> pl.DataFrame:
     """Return the operations of a GPU whose processes take turns before which another's ran last: ``item, last``.
 
     Args:
         items: Operations and host items.
-        of_gpu: Operations of the GPU, ascending.
-        owner: Number of the process of each.
+        streams: ``owner, first, until``: the streams of the GPU.
+        is_work: Which operations take turns.
     """
-    order = np.argsort(items.start[of_gpu], kind="stable")
-    item, last, idle = _turns(items.start, items.end, of_gpu, owner, order)
-    changes = pl.DataFrame(
-        {"item": of_gpu[item], "last": of_gpu[last], "to": owner[item], "out": owner[last], "idle": idle}
-    )
-    pairs = changes.group_by("to", "out").agg(n=pl.len(), least=pl.col("idle").min())
-    back = pairs.rename({"to": "out", "out": "to", "n": "n_back", "least": "least_back"})
-    shared = pairs.join(back, on=["to", "out"]).filter(
-        (pl.min_horizontal("n", "n_back") >= FEWEST_CHANGES)
-        & (pl.min_horizontal("least", "least_back") >= FEWEST_IDLE_NS)
-    )
+    spans = streams.select("first", "until").rows()
+    starts = [items.start[first:until] for first, until in spans]
+    begin, end = min(int(s.min()) for s in starts), max(int(s.max()) for s in starts)
+    owners = streams["owner"].n_unique()
+    shared, changes = pl.DataFrame(), pl.DataFrame()
+    for share in _SHARES:
+        limit = begin + int((end - begin) * share)
+        parts = [first + np.flatnonzero(s <= limit) for (first, _), s in zip(spans, starts, strict=True)]
+        kept = [rows[is_work[rows]].astype(np.int32) for rows in parts]
+        owner = np.repeat(streams["owner"].to_numpy().astype(np.int32), [len(part) for part in kept])
+        changes = _all_changes(items, np.concatenate(kept), owner)
+        pairs = changes.group_by("to", "out").agg(n=pl.len(), least=pl.col("idle").min())
+        too_short = pairs.filter(pl.col("least") < FEWEST_IDLE_NS)
+        refuted = too_short.select(pl.struct(pl.min_horizontal("to", "out"), pl.max_horizontal("to", "out").alias("b")))
+        if refuted.to_series().n_unique() == owners * (owners - 1) // 2:
+            return pl.DataFrame(schema=_CHANGES)
+        back = pairs.rename({"to": "out", "out": "to", "n": "n_back", "least": "least_back"})
+        shared = pairs.join(back, on=["to", "out"]).filter(
+            (pl.min_horizontal("n", "n_back") >= FEWEST_CHANGES)
+            & (pl.min_horizontal("least", "least_back") >= FEWEST_IDLE_NS)
+        )
     return changes.join(shared, on=["to", "out"], how="semi").select(pl.col(n).cast(t) for n, t in _CHANGES.items())
 
 
-@nb.njit(cache=True, nogil=True)
-def _turns(start: Ints, end: Ints, items: Indices, owner: Indices, order: Ints) -> tuple[Indices, Indices, Ints]:
-    """Return where operations of a device change from one owner to another.
+def _all_changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
+    """Return where operations change from one owner to another: ``item, last, to, out, idle``.
 
     Args:
-        start: Starts of all items.
-        end: Ends of all items.
-        items: Operations of the device.
-        owner: Owner of each.
-        order: Positions in ``items`` by start.
-
-    Returns:
-        Positions of the operations that another owner's came before, of those, and the time since all before had ended.
+        items: Operations and host items.
+        of_gpu: Operations of the GPU.
+        owner: Number of the process of each.
     """
-    now, last, idle = np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024, np.int64)
-    n, latest = 0, np.int64(-(2**62))
-    for k in range(len(order)):
-        i = order[k]
-        if k > 0 and owner[i] != owner[order[k - 1]]:
-            if n == len(now):
-                now, last = np.concatenate((now, np.empty(n, np.int32))), np.concatenate((last, np.empty(n, np.int32)))
-                idle = np.concatenate((idle, np.empty(n, np.int64)))
-            now[n], last[n], idle[n] = i, order[k - 1], start[items[i]] - latest
-            n += 1
-        latest = max(latest, end[items[i]])
-    return now[:n], last[:n], idle[:n]
+    order = np.argsort(items.start[of_gpu], kind="stable")
+    item, turn = of_gpu[order], owner[order]
+    at = np.flatnonzero(turn[1:] != turn[:-1]) + 1
+    over = np.maximum.accumulate(items.end[item])  # all so far had ended by then
+    idle = items.start[item[at]] - over[at - 1]
+    return pl.DataFrame({"item": item[at], "last": item[at - 1], "to": turn[at], "out": turn[at - 1], "idle": idle})

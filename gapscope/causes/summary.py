@@ -11,6 +11,7 @@ COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order")
 
 EDGE = ["kind", "group", "src_rank", "dst_rank", "channel", "direction"]
 WORST = 10
+_NUMBER = "_handoff"  # its number stands for ``handoff_id``: a text is slow to compare
 
 
 def summarize_causes(
@@ -41,11 +42,13 @@ def summarize_causes(
     """
     about_units, of_units = _counted_units(units, exposure)
     in_gaps = of_units.filter(pl.col("part") == "gap")
-    counted = handoffs.filter(COUNTED)
-    of_counted = tiles.join(counted.select("handoff_id", *EDGE), on="handoff_id", suffix="_edge")
+    counted = handoffs.filter(COUNTED).with_row_index(_NUMBER)
+    of_counted = tiles.join(counted.select("handoff_id", _NUMBER, *EDGE), on="handoff_id", suffix="_edge")
     edges = []
     for key, rows in counted.group_by(EDGE, maintain_order=True):
-        mine = of_counted.join(rows.select("handoff_id"), on="handoff_id", how="semi")
+        mine = of_counted
+        if rows.height < counted.height:
+            mine = of_counted.filter(pl.col(_NUMBER).is_in(rows[_NUMBER].implode()))
         edges.append(
             {
                 **dict(zip(EDGE, key, strict=True)),
@@ -74,7 +77,7 @@ def summarize_causes(
                 "dominant_ns": row["dominant_ns"],
                 "removable_ns": row["removable_ns"],
                 "next_cause": row["next_cause"],
-                "chain": chain(of_counted.filter(pl.col("handoff_id") == row["handoff_id"])),
+                "chain": chain(of_counted.filter(pl.col(_NUMBER) == row[_NUMBER])),
             }
             for row in worst.iter_rows(named=True)
         ],
@@ -86,14 +89,14 @@ def _uncertain_ns(tiles: pl.DataFrame) -> int:
 
     The choice is made where a stretch with a runner-up begins; what came before it might be another chain's.
     """
-    rows = tiles.sort("handoff_id", "start_ns").with_columns(
-        _run=pl.struct("handoff_id", "lane", "op", "runner_up").rle_id(),
-        _begin=pl.col("start_ns").min().over("handoff_id"),
-    )
-    choices = rows.filter(pl.col("runner_up").is_not_null()).group_by("handoff_id", "_run").agg(
+    chosen = tiles.filter(pl.col("runner_up").is_not_null())[_NUMBER].unique()
+    rows = tiles.filter(pl.col(_NUMBER).is_in(chosen.implode())).sort(_NUMBER, "start_ns").with_columns(
+        _run=pl.struct(_NUMBER, "lane", "op", "runner_up").rle_id(), _begin=pl.col("start_ns").min().over(_NUMBER)
+    )  # fmt: skip
+    choices = rows.filter(pl.col("runner_up").is_not_null()).group_by(_NUMBER, "_run").agg(
         since=pl.col("start_ns").min() - pl.col("_begin").first()
     )  # fmt: skip
-    return int(choices.group_by("handoff_id").agg(pl.col("since").max())["since"].sum())
+    return int(choices.group_by(_NUMBER).agg(pl.col("since").max())["since"].sum())
 
 
 def _counted_units(units: pl.DataFrame, exposure: pl.DataFrame) -> tuple[dict[str, Any], pl.DataFrame]:
@@ -133,7 +136,7 @@ def _totals(tiles: pl.DataFrame, exposure: pl.DataFrame | None) -> pl.DataFrame:
     """
     place = ["cause", "rank"]
     sums = tiles.group_by(place).agg(
-        handoff_ns=pl.col("duration_ns").sum(), wall_ns=_union(), handoffs=pl.col("handoff_id").n_unique()
+        handoff_ns=pl.col("duration_ns").sum(), wall_ns=_union(), handoffs=pl.col(_NUMBER).n_unique()
     )
     if exposure is None:
         sums = sums.with_columns(exposure_ns=pl.lit(None, dtype=pl.Int64))

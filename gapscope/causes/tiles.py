@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from gapscope.causes.details import details
 from gapscope.causes.facts import handoff_facts, item_facts
 from gapscope.causes.headroom import about_causes
 from gapscope.causes.names import CAUSE
-from gapscope.causes.naming import named
-from gapscope.causes.overhead import beside_profiler
+from gapscope.causes.naming import Known, named
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL
-from gapscope.graph.kernels import HOST_GAP, LEAD
 from gapscope.schema import HANDOFFS, TILES, dtypes
 
-_NO_RECORD = "uninstrumented host time"
+_PHASE = pl.Enum(["consumer_wait", "movement", "start_wait", "submission"])
 
 PASSED: dict[str, pl.DataType | type[pl.DataType]] = {
     "handoff_id": pl.String,
@@ -53,39 +52,21 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
     if not walked.height:
         return Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs)
     walks = find_walks(graph, walked)
-    facts = handoff_facts(graph, walked)
-    steps = named(graph, facts, walk_handoffs(graph, walked, walks))
-    about = about_causes(graph, facts, walks, steps)
+    known = Known.of(graph, handoff_facts(graph, walked))
+    steps = named(known, walk_handoffs(graph, walked, walks))
+    about = about_causes(known, walks, steps)
     empty = [c for c in about.columns if c != "handoff_id"]
     joined = handoffs.drop(empty).join(about, on="handoff_id", how="left", maintain_order="left")
-    passed = steps.with_columns(rank="item_rank").select(pl.col(n).cast(t) for n, t in PASSED.items())
+    ids = known.facts["handoff_id"].gather(steps["walk"])
+    passed = steps.with_columns(handoff_id=ids, rank="item_rank").select(pl.col(n).cast(t) for n, t in PASSED.items())
     table = joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items())
-    return Explained(_finish(graph, steps), table, passed)
+    return Explained(_tiles(known, steps), table, passed)
 
 
-def _rate() -> pl.Expr:
-    """Return bytes and rate of a transfer in words; null: not known, or one operation carries several messages."""
-    moved = pl.coalesce("item_bytes", pl.when(pl.col("messages") == 1).then("size_bytes"))
-    is_moving = pl.col("cause").cast(pl.String) == "movement"
-    took = (pl.col("end_ns") - pl.col("start_ns")).filter(is_moving).sum().over("walk", "item")
-    rate = (moved / took).round(3)  # bytes in a nanosecond are gigabytes in a second
-    return pl.when(is_moving & (took > 0) & pl.col("item").is_not_null()).then(
-        pl.format("{} bytes at {} GB/s", moved, rate)
-    )
-
-
-def _profiler() -> pl.Expr:
-    """Return in words that the profiler worked on another thread for most of a stretch of host time."""
-    words = pl.format("; the profiler worked on another thread for {} µs of it", pl.col("profiler_ns") // 1_000)
-    most = 2 * pl.col("profiler_ns") > pl.col("end_ns") - pl.col("start_ns")
-    return pl.when(most).then(words).otherwise(pl.lit(""))
-
-
-def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+def _tiles(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
     """Return table ``tiles``."""
-    levels = dict(enumerate(EVIDENCE))
+    begin, cause = pl.col("start_ns"), pl.col("cause")
     # A cause is known no better than what its name rests on, however well the edge that the walk took is.
-    cause = pl.col("cause").cast(pl.String)
     at_best = (
         pl.when(cause == "unexplained")
         .then(LEVEL["unknown"])
@@ -93,46 +74,50 @@ def _finish(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
         .then(LEVEL["inferred"])
         .otherwise(0)
     )
+    level = pl.coalesce("overhead_level", pl.max_horizontal("evidence", at_best))
+    evidence, lanes = pl.Series(EVIDENCE), known.lanes["label"]
+    of_walks = known.facts.select(
+        "handoff_id", "src_rank", "dst_rank", "channel", "seq", "uncertainty_ns", "submit_ns", "movement_start_ns",
+        "available_ns",
+    )  # fmt: skip
+    tiles = steps.hstack(of_walks[steps["walk"]]).select(
+        "handoff_id", "src_rank", "dst_rank", "channel", "seq", "uncertainty_ns", "start_ns", "end_ns", cause,
+        duration_ns=pl.col("end_ns") - begin,
+        phase=_phase(),
+        rank="item_rank",
+        op="name",
+        level=level,
+    )  # fmt: skip
+    tiles = tiles.with_columns(
+        lane=lanes.gather(steps["lane"]),
+        detail=details(known, steps),
+        evidence=evidence.gather(tiles["level"]),
+        runner_up=_runner_up(known, steps),
+    )
+    return tiles.select(pl.col(n).cast(t) for n, t in dtypes(TILES).items())
+
+
+def _phase() -> pl.Expr:
+    """Return the phase of the gap that a step lies in."""
     submitted, moved, arrived = (pl.col(c) for c in ("submit_ns", "movement_start_ns", "available_ns"))
     begin = pl.col("start_ns")
-    phase = (
+    consumer_wait, movement, start_wait, submission = (pl.lit(p, dtype=_PHASE) for p in _PHASE.categories)
+    return (
         pl.when(submitted.is_null() | moved.is_null() | arrived.is_null())
         .then(None)
         .when(begin >= pl.max_horizontal(submitted, moved, arrived))
-        .then(pl.lit("consumer_wait"))
+        .then(consumer_wait)
         .when(begin >= pl.max_horizontal(submitted, moved))
-        .then(pl.lit("movement"))
+        .then(movement)
         .when(begin >= submitted)
-        .then(pl.lit("start_wait"))
-        .otherwise(pl.lit("submission"))
+        .then(start_wait)
+        .otherwise(submission)
     )
-    steps = steps.with_columns(profiler_ns=beside_profiler(graph, steps))
-    steps = steps.with_columns(runner_item=(pl.col("runner_up") // 2).cast(pl.Int64))
-    names = item_facts(graph, steps["runner_item"]).select(runner_item="item", runner_name="label")
-    steps = steps.join(names, on="runner_item", how="left", maintain_order="left")
-    return steps.with_columns(
-        phase=phase,
-        duration_ns=pl.col("end_ns") - begin,
-        op=pl.col("name"),
-        rank=pl.col("item_rank"),
-        evidence=pl.coalesce("overhead_level", pl.max_horizontal("evidence", at_best)).replace_strict(
-            levels, return_dtype=pl.String
-        ),
-        runner_up=pl.when(pl.col("runner_up").is_not_null()).then("runner_name"),
-        detail=pl.coalesce(
-            "overhead",
-            pl.when(pl.col("unpaired") == "not split").then(pl.lit("peer not known: wait and transfer, not split")),
-            pl.when(cause == "peer_wait").then(pl.lit("peer not known")),
-            pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
-            pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
-            pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
-            pl.when((cause == "slot_wait") & pl.col("stage_of").is_not_null()).then(
-                pl.format("consuming handoff {}", "stage_of")
-            ),
-            _rate(),
-            pl.when(pl.col("what") == HOST_GAP).then(
-                pl.format("uninstrumented host time before {}{}", "name", _profiler())
-            ),
-            pl.when(pl.col("what") == LEAD).then(pl.format("uninstrumented host time after {} began", "name")),
-        ),
-    ).select(pl.col(n).cast(t) for n, t in dtypes(TILES).items())
+
+
+def _runner_up(known: Known, steps: pl.DataFrame) -> pl.Series:
+    """Return in words the item of the node that the clocks cannot tell from the binding one."""
+    row = steps["runner_up"].is_not_null().arg_true()
+    item = steps["runner_up"].gather(row) // 2
+    names = item.to_frame("item").join(item_facts(known.graph, item), on="item", how="left", maintain_order="left")
+    return pl.Series([None], dtype=pl.String).new_from_index(0, steps.height).scatter(row, names["label"])

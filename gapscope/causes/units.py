@@ -17,9 +17,11 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.graph import Graph
+from gapscope.graph.kernels import fixed, leaf
 from gapscope.schema import UNITS, dtypes
 
 Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
 
 _UNIT = ["job", "id"]
 _THREAD = ["source", "process", "thread"]
@@ -111,36 +113,75 @@ def _with_last(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
 
     ``last`` is the node that a mark's work ended with, ``first`` what its thread did last before it opened.
     """
-    timed = _on_threads(graph, marks)
-    found = [_last_of_thread(graph, of_thread) for of_thread in timed.partition_by("low", maintain_order=True)]
+    timed = _on_threads(graph, marks).sort("low", "start_ns", "end_ns")
+    found = [_last_on_host(graph, of_thread) for of_thread in timed.partition_by("low", maintain_order=True)]
     nothing = pl.DataFrame(schema={"mark_id": marks.schema["mark_id"], **_FOUND})
-    joined = marks.join(pl.concat([nothing, *found]), on="mark_id", how="left")
+    both = pl.concat([nothing, *found]).with_columns(_latest_launched(graph, timed))
+    # The last GPU operation that was launched inside the mark, if it ended after that.
+    is_later = (pl.col("latest_ns") > pl.col("over_ns")).fill_null(value=False)
+    both = both.select(
+        "mark_id",
+        "first",
+        last=pl.when(is_later).then(2 * pl.col("operation") + 1).otherwise("last"),
+        over_ns=pl.when(is_later).then("latest_ns").otherwise("over_ns"),
+    )
+    joined = marks.join(both, on="mark_id", how="left")
     return joined.sort("mark_id").with_columns(end_ns=pl.max_horizontal("end_ns", "over_ns")).with_columns(
         end_ns=pl.when(pl.col("start_ns").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))).then("end_ns")
     ).drop("over_ns")  # fmt: skip
 
 
-def _last_of_thread(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``mark_id, last, over_ns, first`` for the marks of one thread; ``over_ns``: when its GPU work ended."""
-    items = graph.items
-    first, until = items.n_ops + int(marks["low"][0]), items.n_ops + int(marks["high"][0])
-    marks = marks.sort("start_ns", "end_ns")
+def _last_on_host(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
+    """Return ``mark_id, last, over_ns, first`` for the marks of one thread, by what that thread did alone."""
+    first, until = graph.items.n_ops + int(marks["low"][0]), graph.items.n_ops + int(marks["high"][0])
     begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
-    node = _done_before(graph, first, until, end)
-    # The last GPU operation that was launched inside the mark, if it ended after that.
-    launched, of_mark = _launched(graph, marks)
-    latest = np.full(len(begin), np.iinfo(np.int64).min)
-    np.maximum.at(latest, of_mark, items.end[launched])
-    is_latest = items.end[launched] == latest[of_mark]
-    operation = np.full(len(begin), NO_NODE, np.int64)
-    operation[of_mark[is_latest]] = launched[is_latest]
-    is_later = latest > end
     return marks.select(
         "mark_id",
-        last=pl.Series(np.where(is_later, 2 * operation + 1, node)).cast(pl.Int64),
-        over_ns=pl.Series(np.where(is_later, latest, end)).cast(pl.Int64),
+        last=pl.Series(_done_before(graph, first, until, end)).cast(pl.Int64),
+        over_ns=pl.col("end_ns").cast(pl.Int64),
         first=pl.Series(_done_before(graph, first, until, begin)).cast(pl.Int64),
     )
+
+
+def _latest_launched(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
+    """Return ``operation, latest_ns`` for each mark: the operation launched inside that ended last; null: none was.
+
+    Args:
+        graph: The graph.
+        marks: Ordered by ``low``, ``start_ns``; ``low`` and ``high`` are the numbers of their thread's host items.
+    """
+    items = graph.items
+    until = items.n_ops + marks["high"].to_numpy().astype(np.int64)
+    end = marks["end_ns"].to_numpy()
+    low = np.empty(marks.height, np.int64)
+    for (thread,), of_thread in marks.with_row_index("n").group_by("low", maintain_order=True):
+        rows = slice(int(of_thread["n"][0]), int(of_thread["n"][-1]) + 1)
+        first = items.n_ops + int(thread)
+        starts = items.start[first : until[rows][0]]
+        low[rows] = first + np.searchsorted(starts, of_thread["start_ns"].to_numpy(), side="left")
+    latest, operation = np.full(marks.height, NO_NODE, np.int64), np.full(marks.height, NO_NODE, np.int64)
+    _find_latest(graph.call, items.start, items.end, fixed(low), fixed(until), fixed(end), latest, operation)
+    nothing = pl.Series(operation == NO_NODE)
+    return pl.DataFrame(
+        {"operation": pl.Series(operation).set(nothing, None), "latest_ns": pl.Series(latest).set(nothing, None)}
+    )
+
+
+@leaf
+def _find_latest(  # noqa: PLR0917 - operations, marks and room for the answer
+    call: Indices, start: Ints, ended: Ints, low: Ints, until: Ints, end: Ints, latest: Ints, operation: Ints
+) -> None:
+    """Write down of each mark the operation launched inside that ended last (of several the last), and when."""
+    k = -1
+    for op in range(len(call)):
+        c = call[op]
+        # Operations of a stream come in the order in which they were enqueued: most are of the mark of the one before.
+        if k < 0 or low[k] > c or (k + 1 < len(low) and low[k + 1] <= c):
+            k = np.searchsorted(low, c, side="right") - 1
+        if k < 0 or c >= until[k] or start[c] > end[k]:
+            continue
+        if operation[k] == NO_NODE or ended[op] >= latest[k]:
+            latest[k], operation[k] = ended[op], op
 
 
 def _done_before(graph: Graph, first: int, until: int, at_ns: Ints) -> Ints:
@@ -194,8 +235,10 @@ def step_kernels(graph: Graph) -> pl.DataFrame:
 def _on_threads(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
     """Return marks that have both ends, with ``low`` and ``high``: where their thread's host items begin and end."""
     # Host items of a thread stand together, ordered by start: what began inside a mark is a stretch of numbers.
-    threads = graph.items.hosts.select(*_THREAD).with_row_index("n").group_by(_THREAD)
-    numbers = threads.agg(low=pl.col("n").min(), high=pl.col("n").max() + 1)
+    before = graph.items.n_ops
+    numbers = graph.items.lanes.filter("is_host").select(
+        *_THREAD, low=(pl.col("first") - before).cast(pl.UInt32), high=(pl.col("until") - before).cast(pl.UInt32)
+    )
     both_ends = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
     return marks.filter(both_ends).join(numbers, on=_THREAD, nulls_equal=True, maintain_order="left")
 

@@ -6,6 +6,7 @@ the last of its peers has started; whose start that was is recorded, or inferred
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from gapscope.causes.movements import peers
@@ -26,11 +27,11 @@ def waiting(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     if not rows.height or not isinstance(begin, int):
         return pl.DataFrame(schema=dtypes(WAITING))
     start, end = (pl.Series(t) for t in (items.start, items.end))
-    ranks = items.ops["rank"]
+    ranks, lane = items.lanes["rank"], pl.Series(items.lane)
     rows = rows.filter((pl.col("item") < items.n_ops) & (pl.col("sender") < items.n_ops))
     rows = rows.with_columns(
-        rank=ranks.gather(rows["item"]),
-        for_rank=ranks.gather(rows["sender"]),
+        rank=ranks.gather(lane.gather(rows["item"])),
+        for_rank=ranks.gather(lane.gather(rows["sender"])),
         start_ns=start.gather(rows["item"]),
         end_ns=end.gather(rows["item"]),
     )
@@ -62,5 +63,7 @@ def waiting(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
 def _recorded(graph: Graph, begin: int) -> pl.DataFrame:
     """Return how long each rank's operations were recorded from then on: ``rank, recorded_ns``."""
     items = graph.items
-    ends = pl.DataFrame({"rank": items.ops["rank"], "end_ns": items.end[: items.n_ops]})
+    streams = items.lanes.filter(~pl.col("is_host"))
+    last = np.maximum.reduceat(items.end[: items.n_ops], streams["first"].to_numpy())
+    ends = streams.select("rank", end_ns=pl.Series(last))
     return ends.group_by("rank").agg(recorded_ns=pl.max_horizontal(pl.col("end_ns").max() - begin, pl.lit(0)))

@@ -15,7 +15,18 @@ from gapscope.analysis import OUTPUTS, Analysis, analyze
 from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_options
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
-from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
+from gapscope.cli.recordings import (
+    Engine,
+    EngineName,
+    Job,
+    NoCache,
+    Nsys,
+    RankOf,
+    RayAddress,
+    Strict,
+    load_options,
+    with_engine,
+)
 from gapscope.cli.selection import ranks_of, steps_of
 from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
@@ -36,7 +47,7 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         list[str] | None,
         typer.Argument(
             metavar="TRACE...",
-            help="Files, folders or patterns: .nsys-rep, nsys exports, torch.profiler JSON, mark logs.",
+            help="Files, folders, patterns or URLs: .nsys-rep, nsys exports, torch.profiler JSON, mark logs.",
             show_default=False,
         ),
     ] = None,
@@ -70,6 +81,10 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
             "--steps", metavar="A:B", help="Only handoffs of steps A to B, both included; A: and :B are open."
         ),
     ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option("--last", metavar="N", min=1, help="Only handoffs of the last N steps (of --steps, if given)."),
+    ] = None,
     ranks: Annotated[
         str | None, typer.Option("--ranks", metavar="R,R", help="Only handoffs with one of these ranks at an end.")
     ] = None,
@@ -87,6 +102,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
     nsys: Nsys = None,
     strict: Strict = False,
     no_cache: NoCache = False,
+    engine: Engine = EngineName.local,
+    ray_address: RayAddress = None,
     verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="Show all notes.")] = 0,
 ) -> None:
     """Find the handoffs of a run, and for each the five events between producer and consumer.
@@ -100,13 +117,14 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         raise UsageError("No recording was named. Pass one, or --demo for the one shipped with gapscope.")
     if out is not None and report is not None:
         _keep_apart(out, report)
-    options = load_options(nsys, no_cache, rank_of, job)
+    options = with_engine(load_options(nsys, no_cache, rank_of, job), engine, ray_address)
     clocks = align_options(offset, same_host, clock_bound, anchors)
     with LateProgress() as progress:
         analysis = analyze(
             paths,
             options=options,
             steps=steps_of(steps),
+            last=last,
             ranks=ranks_of(ranks),
             warmup=warmup,
             clocks=clocks,

@@ -20,8 +20,6 @@ from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_opt
 from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
-from gapscope.page.replayed import effects_page, fixes_page
-from gapscope.page.simple import write_page
 from gapscope.reports.fixes import render_fixes
 from gapscope.reports.whatif import render_effects
 from gapscope.schema import SCHEMA_VERSION
@@ -122,6 +120,9 @@ def _print_all(analysis: Analysis, fmt: Format, report: Path | None) -> None:
     if report is not None:
         if not told["fixes"]:
             raise UsageError(_NO_END)
+        from gapscope.page.replayed import fixes_page  # noqa: PLC0415 - only pages need their templates
+        from gapscope.page.simple import write_page  # noqa: PLC0415
+
         write_page(fixes_page(told), report, VERSION)
     if fmt is Format.json:
         typer.echo(json.dumps(told, indent=1))
@@ -146,6 +147,9 @@ def _print_one(analysis: Analysis, found: Effects, fmt: Format, report: Path | N
     every = {"schema_version": SCHEMA_VERSION, **told}
     every |= {"units": found.units.to_dicts(), "selected": asdict(found.scenario)}
     if report is not None:
+        from gapscope.page.replayed import effects_page  # noqa: PLC0415 - only pages need their templates
+        from gapscope.page.simple import write_page  # noqa: PLC0415
+
         write_page(effects_page(every), report, VERSION)
     if fmt is Format.json:
         typer.echo(json.dumps(every, indent=1))
@@ -164,6 +168,7 @@ def _told(analysis: Analysis, found: Effects) -> dict[str, Any]:
         "tiles": found.tiles,
         "gone_ns": found.gone_ns,
         "not_replayed_ns": found.not_replayed_ns,
+        "uncertainty_ns": found.uncertainty_ns,
         "over": {unit: found.over(unit) for unit in _UNITS},
         "handoffs": rows.to_dicts(),
     }

@@ -123,24 +123,38 @@ def envelope(facts: Facts, edges: Ints, rates: Rates) -> Bounds:
     back, back_record = _lowest(
         facts.weight + drift(rate[pair], np.maximum(facts.last - begin, 0)), cell, (windows, len(pairs))
     )
-    length = np.diff(edges)
-    for order, other, other_record in (
-        (range(windows), ahead, ahead_record),
-        (range(windows - 1, -1, -1), back, back_record),
+    widening = drift(rate[None, :], np.diff(edges)[:, None])
+    for reached, source in (
+        _carried(ahead, ahead_record, widening),
+        [part[::-1] for part in _carried(back[::-1], back_record[::-1], widening[::-1])],
     ):
-        carried = np.full(len(pairs), INFINITE, np.int64)
-        source = np.full(len(pairs), NO_RECORD, np.int32)
-        for w in order:
-            reach = np.where(carried < FINITE, carried + drift(rate, length[w]), INFINITE)
-            better = reach < own[w]
-            own[w] = np.where(better, reach, own[w])
-            own_record[w] = np.where(better, source, own_record[w])
-            nearer = other[w] < reach
-            carried = np.where(nearer, other[w], reach)
-            source = np.where(nearer, other_record[w], source)
+        better = reached < own
+        own, own_record = np.where(better, reached, own), np.where(better, source, own_record)
     weight[:, upper, lower] = own
     record[:, upper, lower] = own_record
     return Bounds(weight, record)
+
+
+def _carried(bound: Ints, record: npt.NDArray[np.int32], widening: Ints) -> tuple[Ints, npt.NDArray[np.int32]]:
+    """Return the lowest bound that reaches each window from one before it, and its record; of equal ones the first's.
+
+    Args:
+        bound: ``[window, pair]``: bounds at the end of each window.
+        record: The observation that each came from.
+        widening: How far the clocks of a pair may part in each window.
+    """
+    far = np.cumsum(widening, axis=0)  # less what the first windows add, bounds of all windows can be compared
+    before = np.where(bound < FINITE, bound - far, INFINITE)
+    lowest = np.minimum.accumulate(before, axis=0)
+    is_new = np.ones(before.shape, np.bool_)
+    is_new[1:] = before[1:] < lowest[:-1]
+    where = np.maximum.accumulate(np.where(is_new, np.arange(len(bound))[:, None], 0), axis=0)
+    reached = np.full(bound.shape, INFINITE, np.int64)
+    source = np.full(bound.shape, NO_RECORD, np.int32)
+    known = lowest[:-1] < FINITE
+    reached[1:] = np.where(known, lowest[:-1] + far[1:], INFINITE)
+    source[1:] = np.where(known, np.take_along_axis(record, where[:-1], axis=0), NO_RECORD)
+    return reached, source
 
 
 def _lowest(value: Ints, cell: Ints, shape: tuple[int, int]) -> tuple[Ints, npt.NDArray[np.int32]]:

@@ -91,6 +91,10 @@ def collective_ends(trace: Trace, declared: Sequence[str] = (), *, only_declared
 
 def collective_members(trace: Trace) -> pl.DataFrame:
     """Return the kernels of collectives whose group torch recorded and whose peers are known; see `collective_ends`."""
+    return trace.once("collective_members", lambda: _collective_members(trace))
+
+
+def _collective_members(trace: Trace) -> pl.DataFrame:
     ends = collective_ends(trace)
     return ends.filter(pl.col("instance").is_not_null() & (pl.col("by") == "metadata"))
 

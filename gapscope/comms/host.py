@@ -114,6 +114,10 @@ def host_messages(trace: Trace) -> pl.DataFrame:
         ``instance`` (text), and for the sender and, with suffix ``_2``, the receiver: ``source``, ``process``,
         ``thread``, ``who`` (rank), ``asked_ns``, ``start_ns``, ``end_ns`` (see `host_message_ends`), ``step``.
     """
+    return trace.once("host_messages", lambda: _host_messages(trace))
+
+
+def _host_messages(trace: Trace) -> pl.DataFrame:
     ends = host_message_ends(trace).filter(pl.col("instance").is_not_null())
     is_send = pl.col("op") == "send"
     both = ends.filter(is_send).join(ends.filter(~is_send), on="instance", suffix="_2")

@@ -91,6 +91,10 @@ def sends_and_receives(trace: Trace) -> pl.DataFrame:
         ``process``, ``thread``, ``who`` (rank), ``correlation``, ``device``, ``op_start``, ``op_end`` (on the file's
         clock), ``host_ns`` (the host's record began), ``batch_ns`` (the range of the launch began), ``size_bytes``.
     """
+    return trace.once("sends_and_receives", lambda: _sends_and_receives(trace))
+
+
+def _sends_and_receives(trace: Trace) -> pl.DataFrame:
     ends = message_ends(trace).filter(pl.col("instance").is_not_null() & pl.col("op_start").is_not_null())
     ends = ends.rename({"rank": "who"})
     is_send = pl.col("op") == "send"

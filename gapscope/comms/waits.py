@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from gapscope.correlation import NONE, greatest, groups
+from gapscope.comms.calls_by_id import CallsById
+from gapscope.correlation import NONE, expand, greatest, groups
 from gapscope.trace import Trace
 
 _CORRELATION = ["source", "process", "correlation"]
-_PROCESS = ["source", "process"]
 _BLOCKING = r"^(cuda|cu|hip)Memcpy"
 _NOT_BLOCKING = r"Async|Peer|Prefetch|Batch"
 _SCHEMA = {
@@ -30,13 +30,21 @@ _SCHEMA = {
 }
 
 
-def host_waits(trace: Trace) -> pl.DataFrame:
+def host_waits(trace: Trace, by_id: CallsById | None = None) -> pl.DataFrame:
     """Return stream and device synchronizations with the last operation that each waited for.
+
+    Args:
+        trace: The recordings.
+        by_id: Its calls by id, if somebody looks up more of them; None: they are looked up here.
 
     Returns:
         ``source, process, correlation, call`` (of the synchronizing call), ``later_ns`` (its return), ``op``
         (correlation of the operation), ``device``, ``name``, ``earlier_ns`` (its end).
     """
+    return trace.once("host_waits", lambda: _host_waits(trace, by_id))
+
+
+def _host_waits(trace: Trace, by_id: CallsById | None) -> pl.DataFrame:
     calls = (
         trace.scan("calls")
         .filter(pl.col("family").is_in(["stream_sync", "device_sync"]) & pl.col("correlation").is_not_null())
@@ -56,15 +64,11 @@ def host_waits(trace: Trace) -> pl.DataFrame:
     device = waits.filter(pl.col("family") == "device_sync").drop("stream")
     stream = waits.filter((pl.col("family") == "stream_sync") & pl.col("stream").is_not_null())
     found = pl.concat([_last_before(ops, device, None), _last_before(ops, stream, "stream").drop("stream")])
-    wanted = found["op"].unique()
-    returned = (
-        trace.scan("calls")
-        .filter(pl.col("correlation").is_in(wanted.implode()))
-        .select(*_PROCESS, op="correlation", op_call_end="end_ns")
-        .join(found.lazy().select(*_PROCESS, "op").unique(), on=[*_PROCESS, "op"], how="semi")
-        .collect()
-    )
-    found = found.join(returned, on=[*_PROCESS, "op"]).filter(pl.col("op_call_end") <= pl.col("sync_start"))
+    by_id = by_id or CallsById(trace)
+    low, high = by_id.spans(found, "op")
+    at, row = expand(low, high)
+    returned = by_id.column("end_ns", by_id.order[at])
+    found = found[row].with_columns(op_call_end=returned).filter(pl.col("op_call_end") <= pl.col("sync_start"))
     return found.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
 
 
@@ -113,6 +117,10 @@ def blocking_copies(trace: Trace) -> pl.DataFrame:
     They return after the copy has ended, from pageable and pinned memory alike (CUDA driver API, "API synchronization
     behavior"). A blocking copy to the device may return while the transfer still runs, and is not here.
     """
+    return trace.once("blocking_copies", lambda: _blocking_copies(trace))
+
+
+def _blocking_copies(trace: Trace) -> pl.DataFrame:
     ops = (
         trace.scan("ops")
         .filter((pl.col("copy_kind") == "DtoH").fill_null(value=False) & pl.col("end_ns").is_not_null())

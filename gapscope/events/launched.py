@@ -6,11 +6,14 @@ tool records no call for an operation, its own GPU span of the same mark identif
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.correlation import Rows, expand
+from gapscope.correlation import NONE, Rows, expand, groups
+from gapscope.events.launches_compiled import operations, outside_transfers
 from gapscope.events.nesting import disjoint_levels
 from gapscope.lanes import lanes_of, order_by_lane
 from gapscope.schema import LAUNCHING
@@ -27,6 +30,7 @@ BY = pl.Enum(["call", "autograd", "span"])
 """How it is known that a bracket launched an operation."""
 
 Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 
 def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
@@ -53,14 +57,27 @@ def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     )
     own = _assign(calls, None, marks, _LANE)
     backward = _assign(calls, _of_autograd(trace, calls, marks), marks.filter(pl.col("mark").is_in(_STAGE)), _PROCESS)
-    inside = pl.concat([own.with_columns(by=pl.lit("call", BY)), backward.with_columns(by=pl.lit("autograd", BY))])
-    inside = _after_nested_receive(_without_transfers(inside, calls, marks), calls, marks)
-    by_call = _with_ops(trace, inside, calls)
-    by_span = _ops_in_spans(trace, marks, by_call.schema)
+    inside = own if not len(backward) else _Inside(*(np.concatenate(both) for both in zip(own, backward, strict=True)))
+    by_autograd = np.zeros(len(inside.mark), np.bool_)
+    by_autograd[len(own.mark) :] = True
+    kept = _after_nested_receive(inside, _without_transfers(inside, calls, marks), calls, marks)
+    if not kept.all():
+        inside, by_autograd = _Inside(inside.mark[kept], inside.call[kept]), by_autograd[kept]
+    by_call = _with_ops(trace, inside, by_autograd, calls)
+    by_span = _ops_in_spans(trace, marks, calls, by_call.schema)
+    if not by_span.height:
+        return by_call
     # Before or after the receive nested in a consume? Without a call nobody can tell: its time cannot be used.
     deferred = pl.col("mark_id").is_in(nested_receives(marks)["mark_id"].implode())
     times = [pl.when(~deferred).then(t).alias(t) for t in ("start_ns", "end_ns")]
     return pl.concat([by_call, by_span.with_columns(times)])
+
+
+class _Inside(NamedTuple):
+    """Calls inside brackets: ``mark_id``, and the row of the call; those of one bracket stand in order of time."""
+
+    mark: Indices
+    call: Indices
 
 
 def _of_autograd(trace: Trace, calls: pl.DataFrame, marks: pl.DataFrame) -> Indices:
@@ -72,7 +89,7 @@ def _of_autograd(trace: Trace, calls: pl.DataFrame, marks: pl.DataFrame) -> Indi
     return found.select(pl.col("call").cast(pl.Int32).sort()).collect().to_series().to_numpy()
 
 
-def _assign(calls: pl.DataFrame, chosen: Indices | None, marks: pl.DataFrame, lane: list[str]) -> pl.DataFrame:
+def _assign(calls: pl.DataFrame, chosen: Indices | None, marks: pl.DataFrame, lane: list[str]) -> _Inside:
     """Return calls with each bracket of each kind that encloses their start on the same lane.
 
     Args:
@@ -80,19 +97,22 @@ def _assign(calls: pl.DataFrame, chosen: Indices | None, marks: pl.DataFrame, la
         chosen: Rows of ``calls`` that are looked at; None: all.
         marks: Brackets.
         lane: Columns that name a lane.
-
-    Returns:
-        ``mark_id`` and ``call`` (position in ``calls``).
     """
-    found = [pl.DataFrame(schema={"mark_id": marks.schema["mark_id"], "call": pl.Int32})]
+    empty = np.zeros(0, np.int32)
+    if chosen is not None and not len(chosen):
+        return _Inside(empty, empty)
     of_calls = calls if chosen is None else calls[chosen]
     lanes, code = lanes_of(of_calls, lane, nulls_last=False)
     times = of_calls["call_ns"].to_numpy()
     order = order_by_lane(code, lanes.height, [times])
-    first = np.searchsorted(code[order], np.arange(lanes.height + 1))
-    times = times[order]
-    order = order if chosen is None else chosen[order]
+    as_they_stand = bool((order[1:] > order[:-1]).all())
+    if not as_they_stand:
+        times, code = times[order], code[order]
+    first = np.searchsorted(code, np.arange(lanes.height + 1))
+    if chosen is not None:
+        order, as_they_stand = chosen[order], False
     lanes = lanes.with_row_index("lane")
+    marked, called = [empty], [empty]
     for mark in BRACKETS:
         for level in disjoint_levels(marks.filter(pl.col("mark") == mark), lane):
             placed = level.join(lanes, on=lane).sort("lane", "start_ns")
@@ -104,41 +124,42 @@ def _assign(calls: pl.DataFrame, chosen: Indices | None, marks: pl.DataFrame, la
                 low[mine] = first[number] + np.searchsorted(of_lane, begin[mine], side="left")
                 high[mine] = first[number] + np.searchsorted(of_lane, until[mine], side="right")
             at, span = expand(low, np.maximum(low, high))
-            found.append(pl.DataFrame({"mark_id": placed["mark_id"].gather(span), "call": order[at]}))
-    return pl.concat(found)
+            marked.append(placed["mark_id"].to_numpy().astype(np.int32)[span])
+            called.append(at if as_they_stand else order[at])
+    return _Inside(np.concatenate(marked), np.concatenate(called))
 
 
-def _without_transfers(inside: pl.DataFrame, calls: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
-    """Leave out of produce and consume what was launched inside a submit or receive that they enclose."""
-    starts = marks.select("mark_id", mark_start_ns="start_ns")
-    is_transfer = pl.col("mark_id").is_in(marks.filter(pl.col("mark").is_in(_TRANSFER))["mark_id"].implode())
-    transfer = inside.filter(is_transfer).join(starts, on="mark_id")
-    transfer = transfer.hstack(calls[transfer["call"]].select(_CORRELATION))
-    innermost = transfer.group_by(_CORRELATION).agg(transfer_ns=pl.col("mark_start_ns").max())
-    # Few stages enclose transfers: their rows are found by the id alone, and only these are joined.
-    within = calls["correlation"].is_in(innermost["correlation"].implode()).fill_null(value=False)
-    suspects = inside.with_row_index("row").filter(within.gather(inside["call"]) & ~is_transfer)
-    suspects = suspects.join(starts, on="mark_id")
-    suspects = suspects.hstack(calls[suspects["call"]].select(_CORRELATION)).join(innermost, on=_CORRELATION)
-    enclosed = suspects.filter(pl.col("transfer_ns") >= pl.col("mark_start_ns"))["row"]
-    if not len(enclosed):
-        return inside
-    kept = np.ones(inside.height, np.bool_)
-    kept[enclosed.to_numpy()] = False
-    return inside.filter(pl.Series(kept))
+def _without_transfers(inside: _Inside, calls: pl.DataFrame, marks: pl.DataFrame) -> Bools:
+    """Return which rows stay: not those of a stage that were launched inside a submit or receive that it encloses."""
+    n = 1 + int(marks["mark_id"].max() or 0)  # type: ignore[arg-type]
+    is_transfer, began = np.zeros(n, np.bool_), np.zeros(n, np.int64)
+    numbers = marks["mark_id"].to_numpy()
+    is_transfer[numbers] = marks["mark"].is_in(_TRANSFER).to_numpy()
+    began[numbers] = marks["start_ns"].to_numpy()
+    # A call is told by its id: tools may record one launch as two calls.
+    same = np.zeros(0, np.int32)
+    if calls["correlation"].null_count() or _ids_repeat(calls):
+        same = Rows(calls).first(calls)
+    return outside_transfers(inside.mark, inside.call, same, is_transfer, began)
 
 
-def _after_nested_receive(inside: pl.DataFrame, calls: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
-    """Leave out of consume what was launched before the last receive of the same key nested in it."""
+def _ids_repeat(calls: pl.DataFrame) -> bool:
+    """Tell if two calls of a process may have one id."""
+    ids = calls["correlation"].to_numpy()
+    return any(not (ids[where][1:] > ids[where][:-1]).all() for where in groups(calls).values())
+
+
+def _after_nested_receive(inside: _Inside, kept: Bools, calls: pl.DataFrame, marks: pl.DataFrame) -> Bools:
+    """Return which of the rows stay: of a consume not those before the last receive of its key nested in it."""
     after = nested_receives(marks).group_by("mark_id").agg(after_ns=pl.col("receive_end_ns").max())
     if not after.height:
-        return inside
-    calls_ns = calls["call_ns"].gather(inside["call"])
-    kept = inside.select("mark_id").join(after, on="mark_id", how="left", maintain_order="left")
-    return inside.filter((calls_ns >= kept["after_ns"]).fill_null(value=True))
+        return kept
+    after_ns = np.full(1 + int(marks["mark_id"].max() or 0), np.iinfo(np.int64).min)  # type: ignore[arg-type]
+    after_ns[after["mark_id"].to_numpy()] = after["after_ns"].to_numpy()
+    return kept & (calls["call_ns"].to_numpy()[inside.call] >= after_ns[inside.mark])
 
 
-def _with_ops(trace: Trace, inside: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _with_ops(trace: Trace, inside: _Inside, by_autograd: Bools, calls: pl.DataFrame) -> pl.DataFrame:
     """Return one row per operation that the calls launched; without a record of any, one with nulls."""
     ops = (
         trace.scan("ops")
@@ -146,21 +167,23 @@ def _with_ops(trace: Trace, inside: pl.DataFrame, calls: pl.DataFrame) -> pl.Dat
         .collect()
     )
     rows = Rows(ops)
-    ops = ops.drop(_CORRELATION)
-    call = inside["call"].to_numpy()
-    low, high = (part[call] for part in rows.spans(calls))
-    missing = high == low
-    at, span = expand(low, high + missing)
-    op = pl.Series(rows.order[np.minimum(at, len(rows.order) - 1)]) if len(rows.order) else pl.Series(at)
-    if missing.any():
-        op = op.set(pl.Series(missing[span]), None)
-    del rows, low, high, missing, at
-    if len(span) > inside.height:
-        inside = inside[span]
-    del span
-    call_ns, call_correlation = (calls[name].gather(inside["call"]) for name in ("call_ns", "correlation"))
-    of_ops = [ops[name].gather(op) for name in ops.columns]
-    return pl.DataFrame([inside["mark_id"], call_ns, call_correlation.alias("call_correlation"), *of_ops, inside["by"]])
+    ops = ops.drop(_CORRELATION).rechunk()
+    row, op = operations(inside.call, *rows.spans(calls), rows.order)
+    mark, call = inside
+    if len(row) > len(mark):
+        mark, call, by_autograd = mark[row], call[row], by_autograd[row]
+    of_ops = pl.Series(op)
+    of_ops = (of_ops.set(of_ops == NONE, None) if (op == NONE).any() else of_ops).cast(pl.UInt32)
+    del rows, row, op
+    called = pl.Series(call, dtype=pl.UInt32)
+    columns = {
+        "mark_id": pl.Series(mark, dtype=pl.UInt32),
+        "call_ns": calls["call_ns"].gather(called),
+        "call_correlation": calls["correlation"].gather(called),
+        **{name: ops[name].gather(of_ops) for name in ops.columns},
+    }
+    by = pl.when(pl.Series(by_autograd)).then(pl.lit("autograd", BY)).otherwise(pl.lit("call", BY))
+    return pl.DataFrame(columns).with_columns(by=by)
 
 
 def nested_receives(marks: pl.DataFrame) -> pl.DataFrame:
@@ -177,8 +200,15 @@ def nested_receives(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ops_in_spans(trace: Trace, marks: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Return operations without a recorded call that lie in the tool's GPU span of a mark, on its stream."""
+def _ops_in_spans(trace: Trace, marks: pl.DataFrame, launching: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Return operations without a recorded call that lie in the tool's GPU span of a mark, on its stream.
+
+    Args:
+        trace: The recordings.
+        marks: Brackets.
+        launching: Calls that launch: ``source, process, correlation``.
+        schema: Columns that are returned.
+    """
     spans = (
         trace.scan("ranges")
         .filter(pl.col("kind") == "gpu_span")
@@ -188,15 +218,8 @@ def _ops_in_spans(trace: Trace, marks: pl.DataFrame, schema: pl.Schema) -> pl.Da
     )
     if not spans.height:
         return pl.DataFrame(schema=schema)
-    calls = trace.scan("calls").filter(pl.col("correlation").is_not_null()).select(_CORRELATION)
-    orphans = (
-        trace.scan("ops")
-        .filter(pl.col("start_ns").is_not_null())
-        .join(spans.lazy().select(_GPU).unique(), on=_GPU, how="semi")
-        .join(calls, on=_CORRELATION, how="anti")
-        .sort("start_ns")
-        .collect()
-    )
+    orphans = _orphans(trace, launching).join(spans.select(_GPU).unique(), on=_GPU, how="semi", maintain_order="left")
+    orphans = orphans.sort("start_ns")
     parts = []
     for mark in BRACKETS:
         of_mark = spans.filter(pl.col("mark") == mark).rename({"span_start": "start_ns", "span_end": "end_ns"})
@@ -216,6 +239,23 @@ def _ops_in_spans(trace: Trace, marks: pl.DataFrame, schema: pl.Schema) -> pl.Da
     return found.with_columns(
         call_ns=pl.lit(None, dtype=pl.Int64), call_correlation="correlation", by=pl.lit("span")
     ).select(pl.col(n).cast(t) for n, t in schema.items())
+
+
+def _orphans(trace: Trace, launching: pl.DataFrame) -> pl.DataFrame:
+    """Return timed operations of which no call is recorded."""
+    ops = trace.scan("ops").select(_CORRELATION).collect()
+    # Nearly all are launched by the calls that launch: only the others are looked for among all calls.
+    uncalled = np.flatnonzero(Rows(launching).first(ops) == NONE).astype(np.int32)
+    wanted = ops[uncalled]["correlation"].unique().implode()
+    calls = trace.scan("calls").select(_CORRELATION).filter(pl.col("correlation").is_in(wanted))
+    return (
+        trace.scan("ops")
+        .with_row_index("row")
+        .filter(pl.col("row").is_in(pl.Series(uncalled).cast(pl.UInt32).implode()) & pl.col("start_ns").is_not_null())
+        .drop("row")
+        .join(calls, on=_CORRELATION, how="anti")
+        .collect()
+    )
 
 
 def _orphans_without_transfers(found: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:

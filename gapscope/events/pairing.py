@@ -10,6 +10,7 @@ KEY = ["job", "src", "dst", "channel", "group", "seq"]
 SIDE = [*KEY, "side_rank"]
 """One end of a handoff; ``side_rank`` is null for pairs, where the mark tells the end."""
 
+_NUMBER = "_side"  # number of the end: one column to group and join by instead of those of `SIDE`
 _EVENT_OF = {
     # mark: (event from its operations, column of mark_times, whether the latest counts)
     "produce": ("producer_finish", "last", True),
@@ -35,19 +36,22 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         recorded the two ends), ``src_first_mark_ns``, ``dst_first_mark_ns``.
     """
     frame = brackets.select(SIDE).unique(maintain_order=True)
-    frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True)
+    frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True).with_row_index(_NUMBER)
+    brackets, points = (
+        rows.join(frame, on=SIDE, how="left", nulls_equal=True, maintain_order="left") for rows in (brackets, points)
+    )
     for mark, (event, which, latest) in _EVENT_OF.items():
         of_mark = brackets.filter(pl.col("mark") == mark)
-        there = of_mark.select(SIDE).unique().with_columns(pl.lit(True).alias(f"has_{mark}"))
+        there = of_mark.select(_NUMBER).unique().with_columns(pl.lit(True).alias(f"has_{mark}"))
         if mark == "receive":
             of_mark = _with_results(brackets, of_mark)
-            frame = _join(frame, of_mark.group_by(SIDE).agg(available_in_submit=(pl.col("mark") == "submit").all()))
+            frame = _join(frame, of_mark.group_by(_NUMBER).agg(available_in_submit=(pl.col("mark") == "submit").all()))
         frame = _join(_join(frame, _from_operations(of_mark, event, which, latest)), there)
     for mark, event in (("submit", "submit"), ("receive", "receive_post")):
         short = pl.col("short").any()
         begun = (
             brackets.filter(pl.col("mark") == mark)
-            .group_by(SIDE)
+            .group_by(_NUMBER)
             .agg(
                 pl.when(~short).then(pl.col("start_ns").min()).alias(f"{event}_ns"),
                 pl.when(short).then(pl.lit("lost")).alias(f"{event}_reason"),
@@ -63,9 +67,9 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     frame = _join(frame, _repeated(brackets, points))
     frame = _join(frame, _files(brackets, points))
     flags = [f"has_{mark}" for mark in _EVENT_OF] + ["open_receive", "repeated", "available_in_submit"]
-    opened = brackets.filter((pl.col("mark") == "receive") & pl.col("open")).select(SIDE).unique()
+    opened = brackets.filter((pl.col("mark") == "receive") & pl.col("open")).select(_NUMBER).unique()
     frame = _join(frame, opened.with_columns(open_receive=pl.lit(True)))
-    return frame.with_columns(pl.col(flags).fill_null(value=False))
+    return frame.with_columns(pl.col(flags).fill_null(value=False)).drop(_NUMBER)
 
 
 def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
@@ -97,7 +101,7 @@ def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _join(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    return frame.join(other, on=SIDE, how="left", nulls_equal=True)
+    return frame.join(other, on=_NUMBER, how="left", maintain_order="left")
 
 
 def _with_results(brackets: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
@@ -107,11 +111,13 @@ def _with_results(brackets: pl.DataFrame, received: pl.DataFrame) -> pl.DataFram
     have receives that launched something on this rank, one that has none is missing, and no submit stands in for it.
     """
     group = [column for column in SIDE if column != "seq"]
+    if not brackets["group"].count():
+        return received
     idle = (pl.col("last_reason") == "nothing_launched").fill_null(value=False)
     launching = received.filter(~idle).select(group).unique()
     submitted = brackets.filter((pl.col("mark") == "submit") & pl.col("group").is_not_null())
     submitted = submitted.join(launching, on=group, how="anti", nulls_equal=True)
-    kept = received.join(submitted.select(SIDE).unique(), on=SIDE, how="anti", nulls_equal=True)
+    kept = received.join(submitted.select(_NUMBER).unique(), on=_NUMBER, how="anti", maintain_order="left")
     return pl.concat([kept, submitted])
 
 
@@ -123,9 +129,9 @@ def _from_operations(of_mark: pl.DataFrame, event: str, which: str, latest: bool
     """
     time, reason = pl.col(f"{which}_ns"), pl.col(f"{which}_reason")
     idle = (reason == "nothing_launched").fill_null(value=False)
-    counted = of_mark.filter(~idle | idle.all().over(SIDE))
+    counted = of_mark.filter(~idle | idle.all().over(_NUMBER))
     device = pl.col(f"{which}_device").sort_by(time)
-    return counted.group_by(SIDE).agg(
+    return counted.group_by(_NUMBER).agg(
         pl.when(time.is_not_null().all()).then(time.max() if latest else time.min()).alias(f"{event}_ns"),
         device.last().alias(f"{event}_device") if latest else device.first().alias(f"{event}_device"),
         reason.drop_nulls().first().alias(f"{event}_reason"),
@@ -153,14 +159,16 @@ def _with_points(frame: pl.DataFrame, points: pl.DataFrame, weak: pl.DataFrame) 
         if not of_event.height:
             continue
         time, device = pl.col("point_ns"), pl.col("point_device").sort_by("point_ns")
-        given = of_event.group_by(SIDE).agg(
+        given = of_event.group_by(_NUMBER).agg(
             pl.when(time.is_not_null().all()).then(time.max() if latest else time.min()).alias("_time"),
             pl.col("time_source").first().alias("_source"),
             (device.last() if latest else device.first()).alias("_device"),
             pl.col("point_reason").drop_nulls().first().alias("_reason"),
             pl.lit(True).alias("_given"),
         )
-        sides = weak.filter(pl.col("mark").is_in(around)).select(SIDE).unique().with_columns(_weak=pl.lit(value=True))
+        sides = (
+            weak.filter(pl.col("mark").is_in(around)).select(_NUMBER).unique().with_columns(_weak=pl.lit(value=True))
+        )
         gone = pl.col("_weak") & pl.col("_given").is_null() & pl.col("_given").any().over(edge)
         frame = (
             _join(_join(frame, given), sides)
@@ -185,19 +193,19 @@ def _repeated(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Return ends that have a mark with the same key and slot twice; receive may come several times."""
     # Times of the device come with each bracket, and receive may come several times.
     marked = points.filter(pl.col("error_ns").is_null()) if "error_ns" in points.columns else points
-    every = pl.concat([brackets.select(*SIDE, "mark", "slot"), marked.select(*SIDE, "mark", "slot")])
-    counts = every.filter(pl.col("mark") != "receive").group_by([*SIDE, "mark", "slot"]).len()
-    return counts.filter(pl.col("len") > 1).select(SIDE).unique().with_columns(repeated=pl.lit(True))
+    every = pl.concat([rows.select(_NUMBER, "mark", "slot") for rows in (brackets, marked)])
+    counts = every.filter(pl.col("mark") != "receive").group_by(_NUMBER, "mark", "slot").len()
+    return counts.filter(pl.col("len") > 1).select(_NUMBER).unique().with_columns(repeated=pl.lit(True))
 
 
 def _files(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Return who recorded each end, and the time of its first mark."""
-    columns = [*SIDE, "mark", "source", "process", "start_ns"]
+    columns = [_NUMBER, "mark", "source", "process", "start_ns"]
     every = pl.concat([brackets.select(columns), points.select(columns)])
     at_source = pl.col("mark").is_in(["produce", "submit", "producer_finish", "movement_start"])
     return (
         every.sort("start_ns")
-        .group_by(SIDE)
+        .group_by(_NUMBER)
         .agg(
             src_source=pl.col("source").filter(at_source).first(),
             src_process=pl.col("process").filter(at_source).first(),

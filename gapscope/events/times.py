@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from gapscope.events.deciders import deciders
 from gapscope.events.launched import BRACKETS, nested_receives
 from gapscope.events.losses import with_losses
 from gapscope.trace import Trace
@@ -48,10 +49,10 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
         receive of its key nested in it has ended), ``first_reason``, ``last_reason`` (a key of
         `REASONS`, null where the time is there), ``time_source`` (``derived``, ``estimated`` where an opaque graph
         gives its bounds, ``emitted``), ``first_device``, ``last_device`` (whose clock they are of; null: the host's),
-        ``short`` (the handoff may have lost a mark of this kind) and ``copy_kinds``, ``kernels`` (what was launched,
-        for the transport).
+        ``short`` (the handoff may have lost a mark of this kind) and, of ``submit`` and ``receive``, ``copy_kinds`` and
+        ``kernels`` (what was launched, for the transport).
     """
-    per_mark = _deciders(launched)
+    per_mark = deciders(launched, marks.filter(pl.col("mark").is_in(["submit", "receive"]))["mark_id"])
     frame = marks.join(per_mark, on="mark_id", how="left")
     frame = _with_cut(trace, frame)
     frame = frame.join(
@@ -118,48 +119,6 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
             .otherwise(pl.lit("derived")),
         )
         .drop("is_log", "has_device_times", "received_ns")
-    )
-
-
-def _deciders(launched: pl.DataFrame) -> pl.DataFrame:
-    """Return per mark the first start and last end, and whether something without a time could have been it."""
-    timed, known = pl.col("start_ns").is_not_null(), pl.col("kind").is_not_null()
-    of_first, of_last = pl.col("start_ns").arg_min(), pl.col("end_ns").arg_max()
-    first = (
-        (launched.filter(timed) if launched["start_ns"].null_count() else launched)
-        .group_by("mark_id")
-        .agg(
-            first_op_ns=pl.col("start_ns").min(),
-            last_op_ns=pl.col("end_ns").max(),
-            first_call_ns=pl.col("call_ns").get(of_first),
-            last_call_ns=pl.col("call_ns").get(of_last),
-            first_device=pl.col("device").get(of_first),
-            last_device=pl.col("device").get(of_last),
-            first_correlation=pl.col("call_correlation").get(of_first),
-            last_correlation=pl.col("call_correlation").get(of_last),
-        )
-    )
-    rows = launched.filter(~timed).join(first, on="mark_id", how="left")
-    spanned = pl.col("call_ns").is_null()  # no call recorded: it has a time, and no place among the calls
-    before = (pl.col("call_ns") <= pl.col("first_call_ns")).fill_null(value=True)
-    behind = (pl.col("call_ns") >= pl.col("last_call_ns")).fill_null(value=True)
-    undecided = rows.group_by("mark_id").agg(
-        first_untimed=(known & before).any(),
-        last_untimed=(known & behind).any(),
-        first_missing=(~known & before & ~spanned).any(),
-        last_missing=(~known & behind & ~spanned).any(),
-    )
-    counted = launched.group_by("mark_id").agg(
-        n_rows=pl.len(),
-        has_graph=(pl.col("kind") == "graph").fill_null(value=False).any(),
-        copy_kinds=pl.col("copy_kind").drop_nulls().unique().cast(pl.String).sort(),
-        kernels=pl.col("name").filter(pl.col("kind") == "kernel").unique().cast(pl.String).sort().head(8),
-    )
-    flags = [c for c in undecided.columns if c != "mark_id"]
-    return (
-        counted.join(first.drop("first_call_ns", "last_call_ns"), on="mark_id", how="left")
-        .join(undecided, on="mark_id", how="left")
-        .with_columns(pl.col(flags).fill_null(value=False))
     )
 
 

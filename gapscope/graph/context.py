@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 from gapscope.clocks import Alignment
@@ -14,6 +15,7 @@ from gapscope.graph.items import Items
 from gapscope.trace import Trace
 
 _OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
+_LATE = 2**62
 _LAUNCHED = ("mark_id", "device", "stream", "raw_start_ns", "raw_end_ns")
 
 
@@ -54,23 +56,19 @@ class Context:
         if self.ends is None:
             return self.bracket_ops
         launched = self._launched
-        stages = self.ends.brackets.filter(pl.col("mark").is_in(["produce", "consume"])).select("mark_id")
-        bounds = (
-            launched.lazy()
-            .group_by("mark_id", "device")
-            .agg(_first=pl.col("raw_start_ns").min(), _last=pl.col("raw_end_ns").max())
-            .join(stages.lazy(), on="mark_id")
-            .collect()
-        )
-        # Times narrow the rows down at little cost; only what is left is joined.
-        kept = launched.filter(
-            ~pl.col("mark_id").is_in(stages["mark_id"].implode())
-            | pl.col("raw_start_ns").is_in(bounds["_first"].implode())
-            | pl.col("raw_end_ns").is_in(bounds["_last"].implode())
-        )
-        kept = kept.join(bounds, on=["mark_id", "device"], how="left", nulls_equal=True, maintain_order="left")
-        decides = (pl.col("raw_start_ns") == pl.col("_first")) | (pl.col("raw_end_ns") == pl.col("_last"))
-        return self._named(kept.filter(decides.fill_null(value=True)).drop("_first", "_last"))
+        stages = self.ends.brackets.filter(pl.col("mark").is_in(["produce", "consume"]))["mark_id"]
+        marks = launched["mark_id"].to_numpy()
+        is_stage = np.zeros(int(max(marks.max(initial=0), stages.max() or 0)) + 1, np.bool_)
+        is_stage[stages.to_numpy()] = True
+        device = launched["device"].rank("dense").fill_null(0).to_numpy().astype(np.int64)
+        place = marks * (int(device.max(initial=0)) + 1) + device
+        start, end = launched["raw_start_ns"].to_numpy(), launched["raw_end_ns"].fill_null(_LATE).to_numpy()
+        first = np.full(int(place.max(initial=0)) + 1, _LATE, np.int64)
+        last = np.full(len(first), -_LATE, np.int64)
+        np.minimum.at(first, place, start)
+        np.maximum.at(last, place, end)
+        decides = ~is_stage[marks] | (start == first[place]) | (end == last[place])
+        return self._named(launched.filter(pl.Series(decides)))
 
     def brackets_of(self, items: pl.Series) -> pl.DataFrame:
         """Return the rows of `bracket_ops` of some items, without making the others."""
@@ -98,15 +96,12 @@ class Context:
         if self.ends is None:
             return pl.DataFrame(schema=dict.fromkeys([*columns, "item", "start", "end", "is_nccl"], pl.Int64))
         items = self.items
-        starts = launched["raw_start_ns"].unique()
-        numbers = items.ops.lazy().select(*_OPERATION, "name").with_row_index("item")
-        if 2 * len(starts) < items.n_ops:
-            numbers = numbers.filter(pl.col("raw_start_ns").is_in(starts.implode()))
-        numbered = numbers.collect()
-        item = numbered["item"].to_numpy()
-        numbered = numbered.select(
+        began = items.ops["raw_start_ns"].is_in(launched["raw_start_ns"].unique().implode())
+        numbers = began.arg_true().cast(pl.Int64)
+        item = numbers.to_numpy()
+        numbered = items.ops_at(numbers).select(
             *_OPERATION,
-            pl.col("item").cast(pl.Int64),
+            item=numbers,
             start=pl.Series(items.start[item]),
             end=pl.Series(items.end[item]),
             is_nccl=pl.col("name").cast(pl.String).str.contains("(?i)nccl|rccl"),

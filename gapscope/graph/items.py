@@ -18,6 +18,7 @@ from gapscope.clocks import Alignment
 from gapscope.comms.streams import Streams
 from gapscope.correlation import Rows, greatest
 from gapscope.events import Ends
+from gapscope.graph.placing import placed
 from gapscope.lanes import lanes_of, order_by_lane
 from gapscope.trace import Trace
 
@@ -31,21 +32,22 @@ _STREAM = ["source", "process", "device", "stream"]
 _LAUNCHED = ["op_device", "op_stream", "op_start_ns"]
 HOST_RANGES = "^(gloo):"
 
-_PIECE = 1 << 20
-"""Rows whose times are moved at once."""
-
 
 @dataclass(frozen=True)
 class Items:
     """Operations and host items.
 
+    There are millions: what all items of a stream or thread have in common stands once, in `lanes`. `ops_at` and
+    `hosts_at` put it beside the few that are asked about.
+
     Attributes:
-        ops: One row per timed operation, position is number: ``source, process, rank, device, stream, correlation,
-            kind, copy_kind, name, size_bytes, raw_start_ns`` (on the file's clock), ``call`` (number of the item that
-            launched it; null: unknown), ``is_declared`` (that item is a bracket, not a call). Those of one stream stand
-            together, in the order in which they were enqueued.
-        hosts: One row per host item, position plus `n_ops` is number: ``source, process, rank, thread, correlation,
-            name, family, raw_start_ns``.
+        ops: One row per timed operation, position is number: ``correlation, kind, copy_kind, name, size_bytes,
+            raw_start_ns`` (on the file's clock), ``call`` (number of the item that launched it; null: unknown),
+            ``is_declared`` (that item is a bracket, not a call). Those of one stream stand together, in the order in
+            which they were enqueued.
+        hosts: One row per host item, position plus `n_ops` is number: ``correlation, name, family, raw_start_ns``.
+        lanes: One row per stream, then one per thread: ``source, process, rank, device, stream, thread,
+            is_host, first, until`` (from which to before which item).
         start: Start of each item on the common timebase.
         end: End of each item.
         lane: Number of the stream or thread of each item.
@@ -55,6 +57,7 @@ class Items:
 
     ops: pl.DataFrame
     hosts: pl.DataFrame
+    lanes: pl.DataFrame
     start: Ints
     end: Ints
     lane: Indices
@@ -64,11 +67,7 @@ class Items:
     @cached_property
     def streams(self) -> Streams:
         """Operations by stream."""
-        lane = self.lane[: self.n_ops]
-        cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
-        first = np.concatenate([np.zeros(min(self.n_ops, 1), np.int64), cuts])
-        until = np.concatenate([cuts, np.full(min(self.n_ops, 1), self.n_ops, np.int64)])
-        table = self.ops[first].select(*_STREAM, first=pl.Series(first), until=pl.Series(until))
+        table = self.lanes.filter(~pl.col("is_host")).select(*_STREAM, "first", "until")
         return Streams(table, self.ops["correlation"], self.start[: self.n_ops], self.end[: self.n_ops])
 
     @property
@@ -81,13 +80,30 @@ class Items:
         """Number of items."""
         return self.ops.height + self.hosts.height
 
+    def ops_at(self, numbers: pl.Series) -> pl.DataFrame:
+        """Return rows of `ops` with ``source, process, rank, device, stream``; no number is null."""
+        return self.ops[numbers].hstack(self._lanes_at(numbers, *_STREAM, "rank"))
+
+    def hosts_at(self, numbers: pl.Series) -> pl.DataFrame:
+        """Return rows of `hosts` with ``source, process, rank, thread``.
+
+        Args:
+            numbers: Numbers of items, none of them null or below `n_ops`.
+        """
+        return self.hosts[numbers.cast(pl.Int64) - self.n_ops].hstack(self._lanes_at(numbers, *_THREAD, "rank"))
+
+    def _lanes_at(self, numbers: pl.Series, *columns: str) -> list[pl.Series]:
+        rows: pl.DataFrame = self.lanes.select(columns)[self.lane[numbers.to_numpy()]]
+        return rows.get_columns()
+
     @cached_property
     def _ops_by_id(self) -> Rows:
-        return Rows(self.ops)
+        return Rows(self.ops, places=_processes(self.lanes.filter(~pl.col("is_host"))))
 
     @cached_property
     def _hosts_by_id(self) -> Rows:
-        return Rows(self.hosts)
+        threads = self.lanes.filter("is_host")
+        return Rows(self.hosts, places=_processes(threads, self.n_ops))
 
     def forget(self) -> None:
         """Free what looking items up has built; the next look-up builds it again."""
@@ -117,41 +133,42 @@ class Items:
         return frame.with_columns(found + self.n_ops)
 
 
+def _processes(lanes: pl.DataFrame, before: int = 0) -> dict[tuple[int, int], slice | Indices]:
+    """Return where the items of each process stand: its lanes stand together.
+
+    Args:
+        lanes: Some of `Items.lanes`.
+        before: What is taken off their numbers.
+    """
+    spans = lanes.group_by("source", "process").agg(pl.col("first").min() - before, pl.col("until").max() - before)
+    return {(source, process): slice(first, until) for source, process, first, until in spans.rows()}
+
+
 def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     """Return operations and host items of all ranked processes.
 
     An operation whose call the tool does not record, and which a bracket is known to enclose, was launched somewhere
     between the bracket's begin and its own start: that stretch is a host item, an upper bound, and launches it.
     """
-    chosen = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("primary")).select("source", "process")
-    hosts, host_lane, unseen = _find_hosts(trace, chosen, ends)
-    ops = (
-        trace.scan("ops")
-        .filter(pl.col("start_ns").is_not_null())
-        .join(chosen.lazy(), on=["source", "process"], how="semi")
-        .select(
-            "source", "process", "rank", "device", "stream", "start_ns", "end_ns", "correlation", "kind", "copy_kind",
-            "name", "size_bytes",
-        )
-        .collect()
-    )  # fmt: skip
-    call = Rows(hosts).first(ops)
-    began = hosts["start_ns"].to_numpy()
+    hosts, threads, host_lane, unseen = _find_hosts(trace, ends)
+    timed = trace.scan("ops", used=True).filter(pl.col("start_ns").is_not_null())
+    ops = timed.select(*_STREAM, "start_ns", "end_ns", "correlation").collect()
+    call = Rows(hosts, places=_processes(threads)).first(ops)
     # Correlation ids count calls, so they give the order also where a call was not recorded.
-    numbered = pl.col("correlation").is_not_null().all().over("source", "process")
     if not ops["correlation"].null_count():
         enqueued = ops["correlation"].to_numpy()
     else:
-        at = pl.Series(np.where(call >= 0, began[call], ops["start_ns"].to_numpy()) if len(began) else ops["start_ns"])
+        numbered = pl.col("correlation").is_not_null().all().over("source", "process")
+        began, starts = hosts["start_ns"].to_numpy(), ops["start_ns"].to_numpy()
+        at = pl.Series(np.where(call >= 0, began[call], starts) if len(began) else starts)
         enqueued = ops.select(pl.when(numbered).then("correlation").otherwise(at)).to_series().to_numpy()
-    ops = _with_unseen(ops.with_columns(call=pl.Series(call).replace(NONE, None)), hosts, unseen)
+    ops = _with_unseen(ops.with_columns(call=pl.Series(call).replace(NONE, None)), hosts, threads, host_lane, unseen)
     streams, op_lane = lanes_of(ops, _STREAM, nulls_last=True)
     order = order_by_lane(op_lane, streams.height, [enqueued, *(ops[c].to_numpy() for c in ("start_ns", "end_ns"))])
-    del call, began, enqueued
-    ops, op_lane = _taken(ops, order), op_lane[order]
+    del call, enqueued
+    ops, op_lane = _taken(ops.drop(_STREAM), order), op_lane[order]
+    about = _taken(timed.select("kind", "copy_kind", "name", "size_bytes").collect(), order)
     del order
-    ops = ops.with_columns(pl.col("call") + ops.height)
-    threads = hosts[np.unique(host_lane, return_index=True)[1]].select(_THREAD)
     clocks = [
         alignment.domains.with_domain(streams, "device", "", "clock")["clock"].fill_null(0).to_numpy(),
         alignment.domains.with_domain(threads, None, "", "clock")["clock"].fill_null(0).to_numpy(),
@@ -159,43 +176,56 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     lane = np.concatenate([op_lane, host_lane + np.int32(streams.height)])
     del op_lane, host_lane
     clock = np.concatenate(clocks).astype(np.int32)[lane]
-    start, end, is_placed = np.empty(len(lane), np.int64), np.empty(len(lane), np.int64), np.empty(len(lane), np.bool_)
-    for frame, begin in ((ops, 0), (hosts, ops.height)):
-        for low in range(0, frame.height, _PIECE):
-            piece = frame.slice(low, _PIECE).select("start_ns", "end_ns")
-            part = slice(begin + low, begin + low + piece.height)
-            clock[part], shift, is_placed[part] = _placed(clock[part], piece["start_ns"].to_numpy(), alignment)
-            start[part], end[part] = piece["start_ns"].to_numpy() + shift, piece["end_ns"].to_numpy() + shift
+    clock, start, end, is_placed = placed(clock, [ops, hosts], alignment)
+    ops = ops.hstack(about.get_columns()).with_columns(pl.col("call") + ops.height)
     ops, hosts = (frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns") for frame in (ops, hosts))
-    return Items(ops, hosts, start, end, lane, clock, is_placed)
+    return Items(ops, hosts, _lanes(trace, streams, threads, lane), start, end, lane, clock, is_placed)
 
 
-def _find_hosts(trace: Trace, chosen: pl.DataFrame, ends: Ends | None) -> tuple[pl.DataFrame, Indices, pl.DataFrame]:
-    """Return host items ordered by thread and start, the number of the thread of each, and `_unseen_launches`."""
-    calls = trace.scan("calls").select(
-        "source", "process", "rank", "thread", "start_ns", "end_ns", "correlation", pl.col("name"), "family"
+def _lanes(trace: Trace, streams: pl.DataFrame, threads: pl.DataFrame, lane: Indices) -> pl.DataFrame:
+    """Return `Items.lanes`."""
+    at = np.searchsorted(lane, np.arange(streams.height + threads.height + 1))
+    ranks = trace.processes.select("source", "process", "rank")
+    both = pl.concat([streams.select(_STREAM), threads.select(_THREAD)], how="diagonal")
+    both = both.join(ranks, on=["source", "process"], how="left", maintain_order="left")
+    is_host = np.arange(both.height) >= streams.height
+    return both.with_columns(is_host=pl.Series(is_host), first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
+
+
+def _find_hosts(trace: Trace, ends: Ends | None) -> tuple[pl.DataFrame, pl.DataFrame, Indices, pl.DataFrame]:
+    """Return host items ordered by thread and start, the threads, which each is of, and `_unseen_launches`.
+
+    Host items: ``start_ns, end_ns, correlation, name, family``. Threads: `_THREAD`, ``first``, ``until``.
+    """
+    calls = trace.scan("calls", used=True).select(
+        *_THREAD, "start_ns", "end_ns", "correlation", pl.col("name"), "family"
     )
+    schema = calls.collect_schema()
     ranges = (
-        trace.scan("ranges")
+        trace.scan("ranges", used=True)
         .filter(pl.col("name").str.contains(HOST_RANGES) & pl.col("end_ns").is_not_null())
         .filter(pl.col("kind").cast(pl.String).is_in(["annotation", "push_pop"]))
         .select(
-            "source", "process", "rank", "thread", "start_ns", "end_ns",
-            correlation=pl.lit(None, dtype=pl.Int64), name=pl.col("name").cast(pl.Categorical()),
-            family=pl.lit(None, dtype=calls.collect_schema()["family"]),
+            *_THREAD, "start_ns", "end_ns", correlation=pl.lit(None, dtype=pl.Int64),
+            name=pl.col("name").cast(pl.Categorical()), family=pl.lit(None, dtype=schema["family"]),
         )
     )  # fmt: skip
-    unseen = _unseen_launches(ends, calls.collect_schema())
-    hosts = (
-        pl.concat([calls, ranges, unseen.drop(_LAUNCHED).unique(maintain_order=True).lazy()])
-        .filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
-        .join(chosen.lazy(), on=["source", "process"], how="semi")
-        .collect()
-    )
+    unseen = _unseen_launches(ends, schema)
+    used = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("primary")).select("source", "process")
+    stand_ins = unseen.drop(_LAUNCHED).unique(maintain_order=True).join(used, on=["source", "process"], how="semi")
+    every = pl.concat([calls, ranges, stand_ins.lazy()])
+    every = every.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
+    hosts = every.select(*_THREAD, "start_ns", "end_ns").collect()
     threads, lane = lanes_of(hosts, _THREAD, nulls_last=False)
+    hosts = hosts.drop(_THREAD)
     start, end = hosts["start_ns"].to_numpy(), hosts["end_ns"].to_numpy()
     order = order_by_lane(lane, threads.height, [start, -end, end])
-    return _taken(hosts, order), lane[order], unseen
+    lane = lane[order]
+    hosts = _taken(hosts, order)
+    about = _taken(every.select("correlation", "name", "family").collect(), order)
+    at = np.searchsorted(lane, np.arange(threads.height + 1))
+    threads = threads.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
+    return hosts.hstack(about.get_columns()), threads, lane, unseen
 
 
 def _taken(frame: pl.DataFrame, order: Indices) -> pl.DataFrame:
@@ -210,48 +240,35 @@ def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
     if ends is None:
         return pl.DataFrame(schema={**schema, "op_device": pl.Int32, "op_stream": pl.Int64, "op_start_ns": pl.Int64})
     inside = ends.launched.filter((pl.col("by") == "span") & pl.col("start_ns").is_not_null())
-    brackets = ends.brackets.select(
-        "mark_id", "source", "process", "rank", "thread", "mark", begin="start_ns", until="end_ns"
-    )
+    brackets = ends.brackets.select("mark_id", *_THREAD, "mark", begin="start_ns", until="end_ns")
     inside = inside.select("mark_id", op_device="device", op_stream="stream", op_start_ns="start_ns")
     found = inside.join(brackets, on="mark_id")
     # Of nested brackets the innermost says most.
     found = found.sort("begin").unique(["source", "process", *_LAUNCHED], keep="last", maintain_order=True)
     return found.select(
-        "source", "process", "rank", "thread", start_ns="begin", end_ns=pl.min_horizontal("until", "op_start_ns"),
+        *_THREAD, start_ns="begin", end_ns=pl.min_horizontal("until", "op_start_ns"),
         correlation=pl.lit(None, dtype=pl.Int64), name=pl.format("gapscope::{}", "mark").cast(pl.Categorical()),
         family=pl.lit(None, dtype=schema["family"]), op_device="op_device", op_stream="op_stream",
         op_start_ns="op_start_ns",
     ).filter(pl.col("end_ns") >= pl.col("start_ns"))  # fmt: skip
 
 
-def _with_unseen(ops: pl.DataFrame, hosts: pl.DataFrame, unseen: pl.DataFrame) -> pl.DataFrame:
+def _with_unseen(
+    ops: pl.DataFrame, hosts: pl.DataFrame, threads: pl.DataFrame, lane: Indices, unseen: pl.DataFrame
+) -> pl.DataFrame:
     """Fill in ``call`` from host items that stand for calls which are not recorded; add ``is_declared``."""
-    place = ["source", "process", "thread", "start_ns", "end_ns", "name"]
+    place = [*_THREAD, "start_ns", "end_ns", "name"]
     if not unseen.height:
         return ops.with_columns(is_declared=pl.lit(value=False))
-    numbers = hosts.with_row_index("unseen").filter(pl.col("family").is_null()).select(*place, "unseen")
+    numbers = hosts["family"].is_null().arg_true()
+    numbered = hosts[numbers].select("start_ns", "end_ns", "name", unseen=numbers)
+    numbered = numbered.hstack(threads.select(_THREAD)[lane[numbers.to_numpy()]].get_columns())
     # Of several tensors' operations some may start in the same nanosecond, on streams of their own.
     started = [*_STREAM, "start_ns"]
-    stands = unseen.join(numbers, on=place).select(
+    stands = unseen.join(numbered, on=place).select(
         "source", "process", "unseen", device="op_device", stream="op_stream", start_ns="op_start_ns"
     )
     stands = stands.unique(started, maintain_order=True)
     ops = ops.join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
     declared = pl.col("call").is_null() & pl.col("unseen").is_not_null()
     return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
-
-
-def _placed(clock: Indices, time: Ints, alignment: Alignment) -> tuple[Indices, Ints, Bools]:
-    """Return the clocks of times (after a jump of a clock, another), what to add to them, and which are then known.
-
-    Those of a clock that has no place on the common timebase stay as they were recorded; those in the middle of a jump
-    of their clock go on from before it. Within one file both are of use, across files they are not.
-    """
-    sure, is_amid = time, np.zeros(len(time), np.bool_)
-    for step in alignment.domains.steps:
-        amid = (clock == step.before) & (time > step.begin_ns) & (time < step.end_ns)
-        sure, is_amid = np.where(amid, step.begin_ns, sure), is_amid | amid
-        clock = np.where((clock == step.before) & (time >= step.end_ns), np.int32(step.after), clock)
-    offsets = alignment.offsets(pl.Series(clock), pl.Series(sure))
-    return clock, offsets.fill_null(0).to_numpy(), offsets.is_not_null().to_numpy() & ~is_amid

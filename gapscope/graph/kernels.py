@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -26,8 +27,30 @@ STRUCTURAL, RECORDED = 1, 0  # numbers of gapscope.graph.edges.EVIDENCE
 ACK = 6
 LEAST = 5
 
-_LONGEST_STANDSTILL = 100_000
+LONGEST_STANDSTILL = 100_000
 """Edges at one instant that a walk may pass; more are a circle of records with equal times."""
+
+
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+
+
+def leaf(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a loop that makes no array and so counts no references to any: that is most of the time of the others."""
+    compiled: Callable[..., Any] = nb.njit(**_OPTIONS)(loop)
+    return compiled
+
+
+def part(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile what such a loop does at each step."""
+    compiled: Callable[..., Any] = nb.njit(**_OPTIONS, forceinline=True)(step)
+    return compiled
+
+
+def fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array that cannot be written to, as polars gives most: loops are compiled for one kind only."""
+    values = values.view()
+    values.flags.writeable = False
+    return values
 
 
 class Arrays(NamedTuple):
@@ -104,13 +127,24 @@ def most_ways(first: Indices) -> int:
     return int(most) + 2
 
 
-@nb.njit(cache=True, nogil=True)
+@part
 def waits_for(g: Arrays, node: int, other: int) -> bool:
     """Return whether an edge leads to a node from another."""
-    return bool(np.any(g.source[g.first[node] : g.first[node + 1]] == other))
+    for j in range(g.first[node], g.first[node + 1]):  # noqa: SIM110 - no generator when compiled
+        if g.source[j] == other:
+            return True
+    return False
 
 
-@nb.njit(cache=True, nogil=True)
+@part
+def put(  # noqa: PLR0917 - a row
+    found: Ints, row: int, node: int, ready: int, kind: int, level: int
+) -> None:
+    """Write one row of `ways_back`; a row written as a tuple would first become an array."""
+    found[row, 0], found[row, 1], found[row, 2], found[row, 3] = node, ready, kind, level
+
+
+@part
 def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[int, bool]:
     """Write down from where a node may have been held: its own start, its launch, what was before it, its edges.
 
@@ -134,22 +168,22 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
     time = g.end[item] if node % 2 == 1 else g.start[item]
     limit = min(time, at)
     if node % 2 == 1:
-        found[0] = (2 * item, min(g.start[item], limit), NONE, RECORDED)
+        put(found, 0, 2 * item, min(g.start[item], limit), NONE, RECORDED)
         n = 1
     elif item < g.n_ops[0]:
         c = g.call[item]
         if c != NONE and g.start[c] <= limit + bound[own, g.clock[c]]:
             # The return of a call that waits for what it launches (a blocking copy) holds nothing of that.
             from_node, ready = (2 * c, g.start[c]) if waits_for(g, 2 * c + 1, node + 1) else (2 * c + 1, g.end[c])
-            found[n] = (from_node, min(ready, limit), LAUNCH, np.int64(g.call_level[item]))
+            put(found, n, from_node, min(ready, limit), LAUNCH, g.call_level[item])
             n += 1
         # Operations of one stream may overlap lawfully: the later one then begins within the earlier.
         if item > 0 and g.lane[item - 1] == g.lane[item] and g.start[item - 1] < limit:
-            found[n] = (2 * item - 1, min(g.end[item - 1], limit), STREAM, STRUCTURAL)
+            put(found, n, 2 * item - 1, min(g.end[item - 1], limit), STREAM, STRUCTURAL)
             n += 1
     elif g.before[item] != NONE:
         b = np.int64(g.before[item])
-        found[0] = (b, min(g.end[b // 2] if b % 2 == 1 else g.start[b // 2], limit), THREAD, STRUCTURAL)
+        put(found, 0, b, min(g.end[b // 2] if b % 2 == 1 else g.start[b // 2], limit), THREAD, STRUCTURAL)
         n = 1
     for j in range(g.first[node], g.first[node + 1]):
         r = g.ready[j]
@@ -157,18 +191,18 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
         if r - time > allowed:
             is_violated = True
         elif r - limit <= allowed:
-            found[n] = (g.source[j], min(r, limit), np.int64(g.kind[j]), np.int64(g.level[j]))
+            put(found, n, g.source[j], min(r, limit), g.kind[j], g.level[j])
             n += 1
     return n, is_violated
 
 
-@nb.njit(cache=True, nogil=True)
+@part
 def time_of(g: Arrays, node: int) -> int:
     """Return the time of a node."""
     return int(g.end[node // 2] if node % 2 == 1 else g.start[node // 2])
 
 
-@nb.njit(cache=True, nogil=True)
+@part
 def kind_of(g: Arrays, node: int) -> int:
     """Return what the time before a node is of: a body before an end, a residual or host time before a start."""
     if node % 2 == 1:
@@ -176,8 +210,32 @@ def kind_of(g: Arrays, node: int) -> int:
     return RESIDUAL if node // 2 < g.n_ops[0] else HOST_GAP
 
 
-@nb.njit(cache=True, nogil=True)
-def walk(  # noqa: C901, PLR0912, PLR0917 - one loop that carries its state
+@part
+def binding(node: int, count: int, ways: Ints) -> tuple[int, int]:
+    """Return which of the ways to a node was satisfied last, and which second; NONE: there is no second.
+
+    On equal times the later row holds for a start: an edge rather than the launch or the order on the stream.
+    """
+    best, second = 0, NONE
+    for k in range(1, count):
+        if ways[k, 1] > ways[best, 1] or (ways[k, 1] == ways[best, 1] and node % 2 == 0):
+            best, second = k, best
+        elif second == NONE or ways[k, 1] > ways[second, 1]:
+            second = k
+    return best, second
+
+
+@part
+def put_tile(  # noqa: PLR0917 - a row
+    tiles: Ints, n: int, w: int, low: int, at: int, what: int, item: int, edge: int, level: int, node: int, passed: int
+) -> None:
+    """Write one tile without a runner-up."""
+    tiles[n, 0], tiles[n, 1], tiles[n, 2], tiles[n, 3], tiles[n, 4] = w, low, at, what, item
+    tiles[n, 5], tiles[n, 6], tiles[n, 7], tiles[n, 8], tiles[n, 9] = edge, level, node, NONE, 0
+    tiles[n, 10] = passed
+
+
+def walk(  # noqa: PLR0917 - what the loop takes
     g: Arrays, begin: Ints, finish: Ints, consumer: Ints, bounds: Ints, window: Ints, capacity: int
 ) -> tuple[Ints, int]:
     """Walk from each consumer back to its producer's finish; return tiles.
@@ -198,47 +256,49 @@ def walk(  # noqa: C901, PLR0912, PLR0917 - one loop that carries its state
     """
     tiles = np.empty((capacity, 11), np.int64)
     ways = np.empty((most_ways(g.first), 4), np.int64)
-    n = 0
+    return tiles, _walk(g, begin, finish, consumer, bounds, window, tiles, ways)
+
+
+@leaf
+def _walk(  # noqa: C901, PLR0917 - one loop that carries its state
+    g: Arrays, begin: Ints, finish: Ints, consumer: Ints, bounds: Ints, window: Ints, tiles: Ints, ways: Ints
+) -> int:
+    capacity, n = len(tiles), 0
     for w in range(len(begin)):
-        at, node, passed, idle = consumer[w], begin[w], 0, 0
+        at, node, passed, idle, limit = consumer[w], begin[w], 0, 0, finish[w]
         bound = bounds[window[w]]
         if n >= capacity:
-            return tiles, -1
-        if node != NONE and max(time_of(g, node), finish[w]) < at:  # work on the host begins amid host time
-            low = max(time_of(g, node), finish[w])
-            tiles[n] = (w, low, at, LEAD, node // 2, THREAD, STRUCTURAL, node, NONE, 0, passed)
+            return -1
+        if node != NONE and max(time_of(g, node), limit) < at:  # work on the host begins amid host time
+            low = max(time_of(g, node), limit)
+            put_tile(tiles, n, w, low, at, LEAD, node // 2, THREAD, STRUCTURAL, node, passed)
             n, at = n + 1, low
-        while at > finish[w]:
+        while at > limit:
             if n >= capacity:
-                return tiles, -1
+                return -1
             idle += 1
             count = 0
-            if node != NONE and idle <= _LONGEST_STANDSTILL:
+            if node != NONE and idle <= LONGEST_STANDSTILL:
                 count, is_violated = ways_back(g, node, at, bound, ways)
                 passed |= VIA_VIOLATION if is_violated else 0
             if count == 0:
                 item = NONE if node == NONE else node // 2
-                tiles[n] = (w, finish[w], at, UNKNOWN, item, NONE, LEAST, NONE, NONE, 0, passed)
+                put_tile(tiles, n, w, limit, at, UNKNOWN, item, NONE, LEAST, NONE, passed)
                 n += 1
                 break
-            best, second = 0, NONE
-            for k in range(1, count):
-                # On equal times the later row holds: an edge rather than the launch or the order on the stream.
-                if ways[k, 1] > ways[best, 1] or (ways[k, 1] == ways[best, 1] and node % 2 == 0):
-                    best, second = k, best
-                elif second == NONE or ways[k, 1] > ways[second, 1]:
-                    second = k
-            low = min(max(ways[best, 1], finish[w]), at)
-            close, close_ns = NONE, np.int64(0)
-            if second != NONE:
-                one, two = ways[best, 0] // 2, ways[second, 0] // 2
-                if ways[best, 1] - ways[second, 1] <= bound[g.clock[one], g.clock[two]]:
-                    close, close_ns = ways[second, 0], ways[second, 1]
+            best, second = binding(node, count, ways)
+            low = min(max(ways[best, 1], limit), at)
             if low < at:
-                way = ways[best]
-                tiles[n] = (w, low, at, kind_of(g, node), node // 2, way[2], way[3], way[0], close, close_ns, passed)
+                put_tile(
+                    tiles, n, w, low, at, kind_of(g, node), node // 2, ways[best, 2], ways[best, 3], ways[best, 0],
+                    passed,
+                )  # fmt: skip
+                if second != NONE:
+                    one, two = ways[best, 0] // 2, ways[second, 0] // 2
+                    if ways[best, 1] - ways[second, 1] <= bound[g.clock[one], g.clock[two]]:
+                        tiles[n, 8], tiles[n, 9] = ways[second, 0], ways[second, 1]
                 n, at, idle = n + 1, low, 0
             if ways[best, 2] == ACK:
                 passed |= VIA_ACK
             node = ways[best, 0]
-    return tiles, n
+    return n

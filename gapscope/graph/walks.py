@@ -80,7 +80,7 @@ def walks_between(graph: Graph, begin: Ints, finish: Ints, consumer: Ints) -> Wa
 
 
 def walk_handoffs(graph: Graph, handoffs: pl.DataFrame, walks: Walks) -> pl.DataFrame:
-    """Return the steps of all walks, latest first within each.
+    """Return the steps of all walks, in order of time within each.
 
     Args:
         graph: The graph.
@@ -98,12 +98,26 @@ def walk_handoffs(graph: Graph, handoffs: pl.DataFrame, walks: Walks) -> pl.Data
         if count >= 0:
             break
         capacity *= 4
-    steps = pl.DataFrame(rows[:count], schema=STEP)
+    steps = _in_order(rows[:count], list(STEP))
     steps = steps.with_columns(
         pl.when(pl.col(c) != NONE).then(c).alias(c) for c in ("item", "edge", "next", "runner_up")
     ).with_columns(runner_up_ns=pl.when(pl.col("runner_up").is_not_null()).then("runner_up_ns"))
     _assert_exact(steps, handoffs)
     return steps
+
+
+def _in_order(rows: Ints, names: list[str]) -> pl.DataFrame:
+    """Return rows of walk, start and more, which come latest first within each walk, in order of time.
+
+    On equal starts, which only replayed chains have, what came later in the chain comes first.
+    """
+    walk = rows[:, 0]
+    until = np.cumsum(np.bincount(walk))
+    order = until[walk] + np.concatenate([[0], until])[walk] - 1 - np.arange(len(walk))
+    start = rows[order, 1]
+    if ((walk[1:] == walk[:-1]) & (start[1:] < start[:-1])).any():
+        order = order[np.lexsort((start, walk))]
+    return pl.DataFrame({name: rows[order, k] for k, name in enumerate(names)})
 
 
 def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[Ints, pl.DataFrame]:
@@ -116,7 +130,7 @@ def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[I
 
     Returns:
         The starts, and ``walk, start_ns, end_ns`` (as recorded), ``what, item, edge, length_ns`` (what is
-        left), ``passed``.
+        left), ``passed``, in order of time within each walk.
     """
     removed = removed.sort("walk", maintain_order=True)
     counts = np.bincount(removed["walk"].to_numpy(), minlength=len(walks.begin))
@@ -129,7 +143,7 @@ def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[I
             capacity,
         )  # fmt: skip
         if count >= 0:
-            return starts, pl.DataFrame(rows[:count], schema=REPLAYED)
+            return starts, _in_order(rows[:count], list(REPLAYED))
         capacity *= 4
 
 
@@ -183,37 +197,27 @@ def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:
         nulls_equal=True,
         maintain_order="left",
     )
-    hosts = items.hosts.select("source", "process", "thread").with_row_index("item", offset=items.n_ops)
-    hosts = hosts.with_columns(
-        host_start=pl.Series(items.start[items.n_ops :]), host_end=pl.Series(items.end[items.n_ops :])
-    ).sort("host_start")
-    found = threads.sort("consumer_start_ns").join_asof(
-        hosts, left_on="consumer_start_ns", right_on="host_start", by=["source", "process", "thread"],
-        check_sortedness=False,
-    )  # fmt: skip
-    is_over = pl.col("host_end") <= pl.col("consumer_start_ns")
-    node = pl.col("item").cast(pl.Int64) * 2 + pl.when(is_over).then(1).otherwise(0)
-    return found.sort("walk").select(node.alias("node")).to_series()
+    lanes = items.lanes.filter("is_host").with_row_index("place")
+    place = threads.join(lanes, on=["source", "process", "thread"], how="left", maintain_order="left")
+    lane, at = place["place"].fill_null(lanes.height).to_numpy(), place["consumer_start_ns"].to_numpy()
+    item = np.full(handoffs.height, NONE, np.int64)
+    for number, (first, until) in enumerate(lanes.select("first", "until").iter_rows()):
+        mine = np.flatnonzero(lane == number)  # host items of a thread stand together, ordered by start
+        found = np.searchsorted(items.start[first:until], at[mine], side="right") - 1
+        item[mine] = np.where(found >= 0, first + found, NONE)
+    node = np.where(item >= 0, 2 * item + (items.end[item] <= at), NONE)
+    return pl.Series("node", node).replace(NONE, None)
 
 
 def _assert_exact(steps: pl.DataFrame, handoffs: pl.DataFrame) -> None:
     """Check that steps are contiguous and sum to the gap."""
-    per_walk = steps.group_by("walk").agg(
-        total=(pl.col("end_ns") - pl.col("start_ns")).sum(),
-        first=pl.col("start_ns").min(),
-        last=pl.col("end_ns").max(),
-        broken=(pl.col("end_ns").shift(-1) != pl.col("start_ns")).any(),
-        empty=(pl.col("end_ns") <= pl.col("start_ns")).any(),
-    )
-    expected = handoffs.with_row_index("walk").select(
-        pl.col("walk").cast(pl.Int64), gap="gap_ns", p="producer_finish_ns", c="consumer_start_ns"
-    )
-    both = expected.join(per_walk, on="walk", how="left")
-    wrong = both.filter(
-        (pl.col("total").fill_null(0) != pl.col("gap"))
-        | pl.col("broken")
-        | pl.col("empty")
-        | (pl.col("first") != pl.col("p"))
-        | (pl.col("last") != pl.col("c"))
-    )
-    assert not wrong.height, f"steps do not tile the gap: {wrong.head(3)}"
+    finish, consumer = (handoffs[c].to_numpy() for c in ("producer_finish_ns", "consumer_start_ns"))
+    walk, start, end = (steps[c].to_numpy() for c in ("walk", "start_ns", "end_ns"))
+    begins, ends = (np.searchsorted(walk, np.arange(len(finish)), side=side) for side in ("left", "right"))
+    some = ends > begins
+    wrong = finish != consumer
+    wrong[some] = (start[begins[some]] != finish[some]) | (end[ends[some] - 1] != consumer[some])
+    within = walk[1:] == walk[:-1]
+    wrong[walk[1:][within & (start[1:] != end[:-1])]] = True
+    wrong[walk[end <= start]] = True
+    assert not wrong.any(), f"steps do not tile the gap: {handoffs.filter(pl.Series(wrong)).head(3)}"

@@ -58,7 +58,14 @@ def build_handoffs(trace: Trace, ends: Ends | None, alignment: Alignment, warmup
     frame = _with_kind(frame, ends.brackets)
     frame = on_common_timebase(frame, trace, alignment)
     frame = with_steady(with_status(with_missing_marks(frame)), warmup)
-    return Handoffs(_finish(frame), notes_on(frame, trace), spans_of(frame))
+    return Handoffs(_finish(frame), notes_on(_recorded(frame, trace), trace), spans_of(frame))
+
+
+def _recorded(frame: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return the handoffs of which everything was read: what is missing of the others says nothing."""
+    if trace.read_steps is None:
+        return frame
+    return frame.filter(pl.col("step").is_between(*trace.read_steps))
 
 
 def _pairs(sides: pl.DataFrame) -> pl.DataFrame:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import threading
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
-import numpy as np  # noqa: F401 - polars imports it on first use, which is not safe from several threads at once
-
 from gapscope import cache
-from gapscope.errors import ExporterError, InputError, UnknownFormatError
-from gapscope.findings import Finding
-from gapscope.inputs import InputFile, expand
-from gapscope.load.assembling import assemble, marks_of, windows_of
-from gapscope.readers import find_reader
-from gapscope.readers.base import Progress, ReadOptions, SourceTables, no_progress
-from gapscope.trace import Trace
+from gapscope.errors import InputError, UnknownFormatError
+from gapscope.findings import Finding, plural
+from gapscope.inputs import expand
+from gapscope.load.assembling import assemble
+from gapscope.load.engines import Asked, Recording, engine_of
+from gapscope.load.memory import give_back
+from gapscope.load.one_file import Read
+from gapscope.readers.base import Progress, ReadOptions, SourceTables, Window, no_progress
+from gapscope.trace import Origin, Trace
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,12 @@ class LoadOptions:
         use_cache: False: nothing is kept and nothing kept is used.
         rank_of: Rank of a pid, where the recording does not tell.
         jobs: Job name to the paths of its files (``--job NAME=PATHS``), where the marks do not tell.
-        workers: Files read at once; None: one per processor, four at most.
+        workers: Files read at once; None: one per processor, four at most; with the engine ``ray``: one per processor
+            of the cluster.
+        engine: Where files are read: ``local`` (here) or ``ray`` (on the nodes of a Ray cluster; needs
+            ``gapscope[ray]``).
+        ray_address: Address of the Ray cluster; None: ``RAY_ADDRESS``, else one that runs here, else one is started.
+        window: Steps that are wanted: only what lies around them is read (`gapscope.readers.window`); None: all.
     """
 
     nsys: str | None = None
@@ -41,6 +44,9 @@ class LoadOptions:
     rank_of: Mapping[int, int] = field(default_factory=dict)
     jobs: Mapping[str, Sequence[str | PathLike[str]]] = field(default_factory=dict)
     workers: int | None = None
+    engine: str = "local"
+    ray_address: str | None = None
+    window: Window | None = None
 
 
 def load(
@@ -52,7 +58,8 @@ def load(
 
     Args:
         paths: Files, folders or patterns: ``.nsys-rep``, exports of nsys (SQLite, parquet folder), torch.profiler
-            JSON, mark logs (``.gslog``), each plain or compressed, mixed as the run left them.
+            JSON, mark logs (``.gslog``), each plain or compressed, mixed as the run left them; also URLs of object
+            storage (``s3://...``, ``gs://...``: what fsspec reads).
         options: See `LoadOptions`.
         progress: Called with what is going on and the fraction done.
 
@@ -66,126 +73,63 @@ def load(
     """
     options = options or LoadOptions()
     named = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    job_files = {job: expand(files) for job, files in options.jobs.items()}
-    inputs = expand([*named, *(f for files in options.jobs.values() for f in files)])
-    job_of = {file.path.resolve(): job for job, files in job_files.items() for file in files}
+    asked = [Asked(str(path)) for path in named]
+    asked += [Asked(str(path), job) for job, files in options.jobs.items() for path in files]
+    if not asked:
+        expand([])
     cache_dir = cache.usable_cache_dir(options.cache_dir or cache.default_cache_dir()) if options.use_cache else None
-    reading = _Reading(ReadOptions(nsys=options.nsys, cache_dir=cache_dir), progress, len(inputs))
-    workers = options.workers or min(4, os.cpu_count() or 1, len(inputs))
-    with ThreadPoolExecutor(workers) as pool:
-        results = list(pool.map(reading.read, range(len(inputs)), inputs))
+    engine = engine_of(options.engine, options.ray_address, options.workers)
+    with engine.session():
+        recordings = engine.find(asked)
+        read = engine.read(recordings, ReadOptions(options.nsys, cache_dir, options.window), progress)
+    results = [r.result for r in read]
     files = [r for r in results if isinstance(r, SourceTables)]
     problems = [r for r in results if isinstance(r, InputError)]
     if not files:
-        raise problems[0] if problems else _nothing_recorded(inputs)
-    jobs = [
-        job_of.get(file.path.resolve()) for file, r in zip(inputs, results, strict=True) if isinstance(r, SourceTables)
-    ]
+        raise problems[0] if problems else _nothing_recorded(recordings)
+    jobs = [file.job for file, r in zip(recordings, results, strict=True) if isinstance(r, SourceTables)]
     findings = [f for r in results if isinstance(r, SourceTables) for f in r.findings]
     findings += [_unreadable(p) for p in problems]
     findings += [r for r in results if isinstance(r, Finding)]
-    return assemble(files, jobs, options.rank_of, findings)
+    parts = [file.info for file in files if file.info.is_part]
+    if parts:
+        findings.append(_note_on_parts(len(parts)))
+    trace = assemble(files, jobs, options.rank_of, findings)
+    trace.window = options.window if parts else None
+    trace.origin = _origin(read, recordings, options, cache_dir)
+    give_back()
+    return trace
 
 
-class _Reading:
-    """Reads inputs, through the cache, and adds up their progress."""
-
-    def __init__(self, options: ReadOptions, progress: Progress, total: int) -> None:
-        self._options, self._progress = options, progress
-        self._fractions = [0.0] * total
-        self._lock = threading.Lock()
-
-    def read(self, number: int, file: InputFile) -> SourceTables | InputError | Finding:
-        """Return the tables of one file, or why there are none."""
-
-        def report(what: str, fraction: float) -> None:
-            with self._lock:
-                self._fractions[number] = min(fraction, 1.0)
-                self._progress(what, sum(self._fractions) / len(self._fractions))
-
-        try:
-            source = self._through_cache(file.path, report)
-            return source if _shown(file.path) == source.info.path else _renamed(source, file.path)
-        except InputError as error:
-            return self._otherwise(file, error, report)
-        except OSError as error:
-            return InputError(file.path, f"cannot be read ({error.strerror or error}).")
-        except Exception as error:  # a bug in one reader must not cost the other files
-            return _bug(file.path, error)
-        finally:
-            report(f"reading {file.path.name}", 1.0)
-
-    def _otherwise(self, file: InputFile, error: InputError, report: Progress) -> SourceTables | InputError | Finding:
-        """Return what stands for a file that cannot be read."""
-        if isinstance(error, UnknownFormatError) and not file.named:
-            return Finding("skipped_file", "info", f"Not read: {error.found}", path=error.path)
-        if isinstance(error, ExporterError) and file.stand_in is not None:
-            return self._stand_in(file.stand_in, error, report)
-        return error
-
-    def _through_cache(self, path: Path, report: Progress) -> SourceTables:
-        reader = find_reader(path)
-        directory = self._options.cache_dir
-        if directory is None or _size(path) < cache.MIN_CACHED_BYTES:
-            return reader.read(path, self._options, report)
-        entry = cache.entry_path(directory, cache.content_digest(path, directory), reader)
-        kept = cache.load_entry(entry)
-        if kept is not None:
-            return _renamed(kept, path)
-        source = reader.read(path, self._options, report)
-        marks, notes = marks_of(source)
-        windows = windows_of(source) if source.windows is None else source.windows
-        source = replace(source, windows=windows, marks=marks, own_marks=None, findings=(*source.findings, *notes))
-        failure = cache.store_entry(entry, source)
-        if failure is None:
-            return source
-        note = Finding("cache_not_written", "info", f"The tables could not be kept ({failure}).", path=str(path))
-        return replace(source, findings=(*source.findings, note))
-
-    def _stand_in(self, path: Path, error: ExporterError, report: Progress) -> SourceTables | InputError:
-        try:
-            source = self._through_cache(path, report)
-        except InputError:
-            return error
-        note = Finding(
-            "used_export_beside_report",
-            "warning",
-            f"{error.found} The export beside it was read instead; it may be older than the report.",
-            error.next_step,
-            path=str(path),
-        )
-        return replace(source, findings=(*source.findings, note))
+def _origin(
+    read: Sequence[Read], recordings: Sequence[Recording], options: LoadOptions, cache_dir: Path | None
+) -> Origin | None:
+    """Return where results of these recordings may be kept: if all are known by content, and one at least is large."""
+    known = [r.identity for r in read if not isinstance(r.result, Finding)]
+    if cache_dir is None or None in known or not any(r.entry is not None for r in read):
+        return None
+    skipped = [r.result for r in read if isinstance(r.result, Finding)]
+    named = [(file.shown, file.job) for file in recordings]
+    said = repr((known, skipped, named, sorted(options.rank_of.items()), options.window))
+    return Origin(cache_dir, hashlib.blake2b(said.encode(), digest_size=20).hexdigest())
 
 
-def _nothing_recorded(inputs: Sequence[InputFile]) -> InputError:
-    where = inputs[0].path.parent if len(inputs) > 1 else inputs[0].path
-    found = f"none of the {len(inputs)} files there is a recording." if len(inputs) > 1 else "is no recording."
-    return UnknownFormatError(where, found, "Pass .nsys-rep, exports of nsys, torch.profiler JSON files, or mark logs.")
-
-
-def _bug(path: Path, error: Exception) -> InputError:
-    kind = type(error).__name__
-    return InputError(
-        path, f"reading it failed in a way gapscope did not foresee ({kind}: {error}).", "Please report this."
+def _note_on_parts(number: int) -> Finding:
+    return Finding(
+        "part_read",
+        "info",
+        f"Of {plural(number, 'file')} only what lies around the chosen steps was read. The bounds of clocks, and what "
+        "is inferred from how often something happened, rest on less than the whole recording.",
+        "Analyze without a choice of steps to use all of it.",
+        count=number,
     )
 
 
-def _size(path: Path) -> int:
-    if path.is_dir():
-        return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
-    return path.stat().st_size
-
-
-def _shown(path: Path) -> str:
-    """Return a path as text; bytes of a name that are no text are written out."""
-    return str(path).encode("utf-8", "backslashreplace").decode()
-
-
-def _renamed(source: SourceTables, path: Path) -> SourceTables:
-    """Return kept tables under the name that the file has now."""
-    old, new = source.info.path, _shown(path)
-    findings = tuple(replace(f, path=new) if f.path == old else f for f in source.findings)
-    return replace(source, info=replace(source.info, path=new), findings=findings)
+def _nothing_recorded(recordings: Sequence[Recording]) -> InputError:
+    first = recordings[0].shown
+    where = first.rpartition("/")[0] or "." if len(recordings) > 1 else first
+    found = f"none of the {len(recordings)} files there is a recording." if len(recordings) > 1 else "is no recording."
+    return UnknownFormatError(where, found, "Pass .nsys-rep, exports of nsys, torch.profiler JSON files, or mark logs.")
 
 
 def _unreadable(error: InputError) -> Finding:

@@ -9,9 +9,9 @@ from gapscope.page.figures import PageFigure, page_figure
 from gapscope.page.simple import Section, SimplePage, Verdict
 from gapscope.page.tables import blocks
 from gapscope.plots.replayed import effects_spec, fixes_spec
-from gapscope.reports.fixes import between, render_fixes
+from gapscope.reports.fixes import between, render_fixes, share
 from gapscope.reports.whatif import effects_parts
-from gapscope.wording import duration, percent
+from gapscope.wording import duration
 
 _HOW = (
     "The whole graph replayed: what waited moves with what it waited for, all else takes as long as it took, in the "
@@ -49,11 +49,14 @@ def fixes_page(found: Mapping[str, Any]) -> SimplePage:
 def _bound(fix: Mapping[str, Any]) -> Verdict:
     name = fix["cause"] + ("" if fix["rank"] is None else f" @ rank {fix['rank']}")
     low, high, before = fix["sooner_low_p50_ns"], fix["sooner_high_p50_ns"], fix["before_p50_ns"]
-    share = f", {percent(max(high, 0) / before)} of it" if before else ""
+    floor = fix["uncertainty_ns"]
+    part = f", {share(high, before, floor)} of it" if before else ""
     reason = (
         f"Median over {fix['units']:,} {fix['unit']}s of {duration(before)}: a bound of the replay, no measurement."
     )
-    return Verdict(f"Most of any one cause: {name}", f"{fix['unit']}s less by {between(low, high)}{share}", reason)
+    return Verdict(
+        f"Most of any one cause: {name}", f"{fix['unit']}s less by {between(low, high, floor)}{part}", reason
+    )
 
 
 def effects_page(found: Mapping[str, Any]) -> SimplePage:
@@ -67,9 +70,10 @@ def effects_page(found: Mapping[str, Any]) -> SimplePage:
         if not row["n"]:
             continue
         low, high, before = row["sooner_low_p50_ns"], row["sooner_high_p50_ns"], row["before_p50_ns"]
-        share = f", {percent(max(high, 0) / before)} of it" if before else ""
+        floor = found["uncertainty_ns"]
+        part = f", {share(high, before, floor)} of it" if before else ""
         reason = f"Median over {row['n']:,} {unit}s of {duration(before)}: a bound of the replay, no measurement."
-        verdicts.append(Verdict(f"{unit}s", f"less by {between(low, high)}{share}", reason))
+        verdicts.append(Verdict(f"{unit}s", f"less by {between(low, high, floor)}{part}", reason))
         mine = [u for u in found["units"] if u["unit"] == unit and u["steady"]]
         figures[f"effects-{unit}"] = page_figure("effects", effects_spec(mine, unit))
     tables = [("Steps and requests", block) for part in effects_parts(found) for block in blocks(part)]

@@ -28,9 +28,9 @@ def fixes_spec(fixes: Sequence[Mapping[str, Any]]) -> Spec:
         name = "all of them at once" if fix["cause"] is None else fix["cause"]
         name += "" if fix["rank"] is None else f" @ rank {fix['rank']}"
         names.append(escape(name, quote=False))
-        low, high = fix["sooner_low_p50_ns"], fix["sooner_high_p50_ns"]
+        low, high, floor = fix["sooner_low_p50_ns"], fix["sooner_high_p50_ns"], fix["uncertainty_ns"] or 0
         look = _ALL if fix["cause"] is None else cause_look(fix["cause"])
-        hover = f"<b>{names[-1]}</b><br>{duration(low)} … {duration(high)} less"
+        hover = f"<b>{names[-1]}</b><br>{duration(low, floor)} … {duration(high, floor)} less"
         shared = {"type": "bar", "orientation": "h", "name": names[-1], "y": [i], "showlegend": False,
                   "hovertext": [hover], "hoverinfo": "text"}  # fmt: skip
         data.append({**shared, "x": [low / 1_000], "marker": fill(look)})

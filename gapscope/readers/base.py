@@ -23,16 +23,46 @@ def no_progress(what: str, fraction: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Steps that are wanted of a recording.
+
+    Attributes:
+        first_step: The first; None: from the beginning.
+        last_step: The last; None: to the end.
+        last_n: Of these, only so many last ones; None: all.
+    """
+
+    first_step: int | None = None
+    last_step: int | None = None
+    last_n: int | None = None
+
+    def steps_of(self, there: pl.Series) -> tuple[int, int]:
+        """Return the first and the last wanted step, given the numbers of those that there are; at least one."""
+        numbers = there.unique().sort()
+        if self.first_step is not None:
+            numbers = numbers.filter(numbers >= self.first_step)
+        if self.last_step is not None:
+            numbers = numbers.filter(numbers <= self.last_step)
+        if numbers.is_empty():  # none of these: what lies around the place where they would be
+            first = self.last_step if self.first_step is None else self.first_step
+            return (first or 0), (first or 0)
+        kept = numbers if self.last_n is None else numbers.tail(self.last_n)
+        return int(kept[0]), int(kept[-1])
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What the user may set about reading.
 
     Attributes:
         nsys: Path of the ``nsys`` program to use; None looks in GAPSCOPE_NSYS, PATH and the usual folders.
         cache_dir: Where exports and tables are kept; None: nothing is kept.
+        window: Steps that are wanted: the rest need not be read (`gapscope.readers.window`). None: everything.
     """
 
     nsys: str | None = None
     cache_dir: Path | None = None
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +106,7 @@ class SourceInfo:
         gpu_device: Of a mark log: number of the process's GPU, as the process numbers it; None if it does not say.
         marks_cost: Of a mark log: what marks cost in its process, by the instrumentation's own samples: ``brackets``
             timed, median nanoseconds of opening (``begin_ns``) and closing (``end_ns``) one. Empty if it does not say.
+        is_part: True if only what lies around the wanted steps was kept (`ReadOptions.window`).
         events: Number of records seen, kept or not.
         dropped: Records that were lost or left out, by reason, e.g. ``{"damaged": 1, "foreign_ranges": 7000}``.
             ``damaged`` counts records lost to broken content.
@@ -103,6 +134,7 @@ class SourceInfo:
     calls_in_order: bool = True
     gpu_device: int | None = None
     marks_cost: Mapping[str, int] = field(default_factory=dict)
+    is_part: bool = False
     events: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
 
@@ -120,6 +152,7 @@ class SourceTables:
         marks: Table ``marks`` of the file before ranks are known, kept for the same reason; None from a reader.
         own_marks: Marks that are not among the ranges, in the columns of table ``marks`` with ``source`` and
             ``rank`` null; None: all are ranges.
+        packed: The same tables as they lie in memory (`gapscope.readers.packing`); None if they do not.
     """
 
     info: SourceInfo
@@ -128,6 +161,7 @@ class SourceTables:
     windows: pl.DataFrame | None = None
     marks: pl.DataFrame | None = None
     own_marks: pl.DataFrame | None = None
+    packed: Mapping[str, pl.DataFrame] | None = None
 
 
 class Reader(Protocol):

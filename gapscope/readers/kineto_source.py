@@ -18,6 +18,7 @@ from gapscope.readers.kineto_pids import AmbiguousRanksError, find_processes
 from gapscope.readers.kineto_rows import GROUPS, RowStore
 from gapscope.readers.kineto_scan import Scanned, scan_file
 from gapscope.readers.kineto_tables import Anomalies, TableBuilder
+from gapscope.readers.packing import all_unpacked, packed
 
 _DESCRIBING = {"metadata", "instant", "counter", "trace"}
 """Dropped events that say nothing about what ran."""
@@ -86,7 +87,8 @@ def read_source(path: Path, name: str, progress: Progress) -> SourceTables:
         is_empty=is_empty,
     )
     findings = [*clock.findings, *more]
-    return SourceTables(info, {table: frame.lazy() for table, frame in tables.items()}, tuple(findings))
+    packed_tables = {name: packed(tables.pop(name)) for name in list(tables)}
+    return SourceTables(info, all_unpacked(packed_tables), tuple(findings), packed=packed_tables)
 
 
 def _refuse_unusable(path: Path, scanned: Scanned, kept: int) -> None:

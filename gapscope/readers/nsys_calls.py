@@ -6,7 +6,6 @@ _CUDA_EVENT (Nsight Systems user guide, SQLite schema reference). Times are nano
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import polars as pl
@@ -14,7 +13,7 @@ import polars as pl
 from gapscope.readers.api_calls import family_of
 from gapscope.readers.nsys_ids import thread_of, whole_process, without_sentinel
 from gapscope.readers.nsys_order import Part, split_by_process
-from gapscope.readers.nsys_reading import NO_PROCESS, Reading
+from gapscope.readers.nsys_reading import NO_PROCESS, Kept, Reading
 from gapscope.schema import CALL_FAMILY, NAME, SYNC_KIND, conform
 
 CALL_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")  # the second: should a schema split them
@@ -35,13 +34,27 @@ _SYNC_COLUMNS = (
 )
 _EVENT_TIMES = ("timestamp", "deviceTimestamp")  # of the record on the device; zero unless asked for at recording
 
+_BY_CALL: dict[str, pl.DataType | type[pl.DataType]] = {
+    "process": pl.Int64,
+    "correlation": pl.Int64,
+    "by_call": SYNC_KIND,
+}
+"""Which kind of synchronization the call of a process and correlation id is."""
+
 _family = lru_cache(maxsize=4096)(family_of)
 
 
-def read_calls(reading: Reading) -> list[Part]:
-    """Return the rows of the table `calls`, in the order of the file."""
+def read_calls(reading: Reading, kept: Kept | None = None) -> tuple[list[Part], pl.DataFrame]:
+    """Return the rows of the table `calls`, and of those that synchronize process, correlation id and `_BY_CALL`.
 
-    def normalized(piece: pl.DataFrame) -> tuple[list[Part], int, int, int]:
+    Both are in the order of the file.
+
+    Args:
+        reading: The export.
+        kept: Which rows are wanted; None: all.
+    """
+
+    def normalized(piece: pl.DataFrame) -> tuple[list[Part], pl.DataFrame, int, int, int]:
         rows = piece.filter(reading.can_start())
         names, positions = reading.names.distinct(rows["nameId"])
         family = pl.Series([_family(n) for n in names], dtype=CALL_FAMILY)
@@ -55,16 +68,26 @@ def read_calls(reading: Reading) -> list[Part]:
             family.gather(positions).alias("family"),
         )
         lost = piece.height - rows.height
-        return split_by_process(conform(frame, "calls")), piece.height, lost, frame["end_ns"].null_count()
+        frame = frame if kept is None else frame.filter(kept.rows)
+        return split_by_process(frame), _synchronizing(frame), piece.height, lost, frame["end_ns"].null_count()
 
-    pieces = [p for t in CALL_TABLES for p in reading.tables.pieces(t, _CALL_COLUMNS, normalized, _CALL_COLUMNS)]
-    reading.counts.seen += sum(seen for _, seen, _, _ in pieces)
-    reading.counts.damaged += sum(lost for _, _, lost, _ in pieces)
-    reading.counts.impossible += sum(impossible for _, _, _, impossible in pieces)
-    return [part for parts, *_ in pieces for part in parts]
+    near = () if kept is None else kept.near
+    pieces = [p for t in CALL_TABLES for p in reading.tables.pieces(t, _CALL_COLUMNS, normalized, _CALL_COLUMNS, near)]
+    reading.counts.seen += sum(seen for *_, seen, _, _ in pieces)
+    reading.counts.damaged += sum(lost for *_, lost, _ in pieces)
+    reading.counts.impossible += sum(impossible for *_, impossible in pieces)
+    by_call = pl.concat([pl.DataFrame(schema=_BY_CALL), *(found for _, found, *_ in pieces)])
+    return [part for parts, *_ in pieces for part in parts], by_call
 
 
-def read_syncs(reading: Reading, calls: Sequence[Part]) -> pl.DataFrame:
+def _synchronizing(calls: pl.DataFrame) -> pl.DataFrame:
+    families = SYNC_KIND.categories.implode()
+    return calls.lazy().filter(pl.col("family").is_in(families)).select(
+        "process", "correlation", by_call=pl.col("family").cast(pl.String).cast(SYNC_KIND)
+    ).collect()  # fmt: skip
+
+
+def read_syncs(reading: Reading, by_call: pl.DataFrame) -> pl.DataFrame:
     """Return the table `syncs`, with whole process ids and in the order of the file.
 
     The kind is that of the API call with the same process and correlation id. Where no call is recorded, the ids
@@ -77,7 +100,7 @@ def read_syncs(reading: Reading, calls: Sequence[Part]) -> pl.DataFrame:
     columns = dict.fromkeys((*_SYNC_COLUMNS[2:], *_EVENT_TIMES), pl.Int64)
     events = reading.tables.read(EVENT, columns, ("streamId", "globalPid", "eventId"))
     reading.counts.seen += syncs.height + events.height
-    waits = _with_kinds(syncs.select(*_sync_columns(), *reading.interval()), calls)
+    waits = _with_kinds(syncs.select(*_sync_columns(), *reading.interval()), by_call)
     time = pl.coalesce(pl.when(pl.col(c) != 0).then(pl.col(c)) for c in _EVENT_TIMES)
     records = events.with_columns(start=time, end=time).select(
         *_sync_columns(), *reading.interval(), pl.lit("event_record", dtype=SYNC_KIND).alias("kind")
@@ -97,23 +120,10 @@ def _sync_columns() -> list[pl.Expr]:
     ]
 
 
-def _with_kinds(syncs: pl.DataFrame, calls: Sequence[Part]) -> pl.DataFrame:
+def _with_kinds(syncs: pl.DataFrame, by_call: pl.DataFrame) -> pl.DataFrame:
     """Add the column ``kind``."""
-    processes = set(syncs["process"].unique())
-    found = [
-        rows.lazy()
-        .filter(pl.col("family").is_in(SYNC_KIND.categories.implode()))
-        .select(
-            pl.lit(whole, dtype=pl.Int64).alias("process"),
-            "correlation",
-            pl.col("family").cast(pl.String).cast(SYNC_KIND).alias("by_call"),
-        )
-        for whole, rows in calls
-        if whole in processes
-    ]
-    nothing = syncs.head(0).select("process", "correlation", pl.lit(None, dtype=SYNC_KIND).alias("by_call"))
-    by_call = pl.concat([nothing, *pl.collect_all(found)])
-    by_call = by_call.unique(["process", "correlation"], keep="first", maintain_order=True)
+    of_these = by_call.join(syncs.select("process", "correlation"), on=["process", "correlation"], how="semi")
+    by_call = of_these.unique(["process", "correlation"], keep="first", maintain_order=True)
     has_stream, has_event = pl.col("stream").is_not_null(), pl.col("event").is_not_null()
     by_ids = (
         pl.when(has_stream & has_event).then(pl.lit("stream_wait"))

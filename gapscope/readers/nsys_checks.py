@@ -17,20 +17,28 @@ from gapscope.readers.nsys_ops import GRAPH_TRACE, KERNEL, OP_TABLES
 from gapscope.readers.nsys_ranges import NVTX
 from gapscope.readers.nsys_raw import Tables
 from gapscope.readers.nsys_reading import NO_PROCESS, Counts, Reading
+from gapscope.readers.packing import unpacked
 
 _FEW = 0.01  # share of launches without a record that the edges of a capture explain
 _WIDEST_LOOKUP = 1 << 28
 
 
 def note_gaps_in_record(reading: Reading, meta: Meta, frames: Mapping[str, pl.DataFrame]) -> None:
-    """Add findings on what the export lacks, and on rows that could not be used as they were."""
+    """Add findings on what the export lacks, and on rows that could not be used as they were.
+
+    Args:
+        reading: The export.
+        meta: What it says about itself.
+        frames: Its tables, packed.
+    """
     tables, counts, foreign = reading.tables, reading.counts, reading.counts.foreign
     filtered = meta.export.get("EXPORT_PARAM_TABLES_TO_EXPORT", "")
     if filtered.replace(",", " ") not in ("", KEPT_TABLES.replace(",", " ")):
         message = f"the export was limited to some tables (--tables={filtered})"
         tables.note("partial_export", "warning", message, "What is missing may be in the report.")
     _note_counts(tables, counts)
-    ops, calls, ranges = frames["ops"], frames["calls"], frames["ranges"].filter(pl.col("kind") != "overhead")
+    ops, calls = frames["ops"], frames["calls"]
+    ranges = unpacked(frames["ranges"].lazy(), "ranges").filter(pl.col("kind") != "overhead").collect()
     seen = ops.height or calls.height or ranges.height or frames["syncs"].height or foreign
     if not seen and not tables.damaged:
         tables.note(
@@ -103,7 +111,7 @@ def _note_no_ranges(meta: Meta, tables: Tables, foreign: int) -> None:
 
 
 def _note_graphs(tables: Tables, ops: pl.DataFrame) -> None:
-    replays = int((ops["kind"] == "graph").sum())
+    replays = int((ops["kind"] == "graph").sum()) if "kind" in ops.columns else 0
     if replays:
         tables.note(
             "graph_level_tracing",
@@ -120,13 +128,11 @@ def _note_lost_launches(tables: Tables, ops: pl.DataFrame, calls: pl.DataFrame) 
     Copies and fills are left out: some of them leave no record by nature (host to host, prefetches, empty ones).
     """
     if ops.is_empty() and not tables.has(GRAPH_TRACE):
-        launches = calls.filter(pl.col("family") == "graph_launch")
+        launches = _launches(calls).filter(pl.col("family") == "graph_launch")
         if launches.height:
             _note_graph_work(tables, launches.height)
         return  # no GPU operations at all: said already
-    launches = calls.filter(pl.col("family").is_in(["launch", "graph_launch"])).select(
-        "process", "correlation", "family"
-    )
+    launches = _launches(calls)
     lost = launches.filter(~_recorded(launches, ops))
     if not tables.has(GRAPH_TRACE):
         graphs = lost.filter(pl.col("family") == "graph_launch").height
@@ -143,6 +149,11 @@ def _note_lost_launches(tables: Tables, ops: pl.DataFrame, calls: pl.DataFrame) 
             "At the edges of a capture this is normal; otherwise records were lost.",
             number,
         )
+
+
+def _launches(calls: pl.DataFrame) -> pl.DataFrame:
+    launching = pl.col("family").is_in(["launch", "graph_launch"])
+    return unpacked(calls.lazy(), "calls").filter(launching).select("process", "correlation", "family").collect()
 
 
 def _note_graph_work(tables: Tables, number: int) -> None:
@@ -162,7 +173,8 @@ def _recorded(launches: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     if not isinstance(highest, int):
         return pl.Series(out)
     if highest >= _WIDEST_LOOKUP:
-        known = ops.select("process", "correlation", known=True).unique()
+        pairs = unpacked(ops.lazy(), "ops").select("process", "correlation")
+        known = pairs.unique().with_columns(known=True).collect()
         return launches.join(known, on=["process", "correlation"], how="left", maintain_order="left")[
             "known"
         ].fill_null(False)
@@ -170,7 +182,7 @@ def _recorded(launches: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     for process in launches["process"].unique():
         seen = np.zeros(highest + 1, bool)
         ids = (
-            ops.lazy()
+            unpacked(ops.lazy(), "ops")
             .filter(pl.col("process") == process)
             .select(pl.col("correlation").drop_nulls())
             .collect()

@@ -13,8 +13,8 @@ import polars as pl
 
 from gapscope.readers.nsys_ids import whole_process, without_sentinel
 from gapscope.readers.nsys_order import Part, split_by_process
-from gapscope.readers.nsys_reading import NO_PROCESS, Reading
-from gapscope.schema import COPY_KIND, NAME, OP_KIND, conform
+from gapscope.readers.nsys_reading import NO_PROCESS, Kept, Reading
+from gapscope.schema import COPY_KIND, NAME, OP_KIND, reader_dtypes
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -32,8 +32,13 @@ Special = Callable[[pl.DataFrame], dict[str, pl.Expr | pl.Series]]
 """Makes of a piece of a table the columns that are its own."""
 
 
-def read_ops(reading: Reading) -> list[Part]:
-    """Return the rows of the table `ops`, in the order of the file."""
+def read_ops(reading: Reading, kept: Kept | None = None) -> list[Part]:
+    """Return the rows of the table `ops`, in the order of the file.
+
+    Args:
+        reading: The export.
+        kept: Which rows are wanted; None: all.
+    """
     named_by = [c for c in ("demangledName", "shortName") if c in reading.tables.columns(KERNEL)]
     names = reading.names
 
@@ -50,10 +55,12 @@ def read_ops(reading: Reading) -> list[Part]:
 
     expected_name = () if named_by else ("demangledName",)
     return [
-        *_read(reading, KERNEL, (*named_by, "graphNodeId"), expected_name, kernels),
-        *_read(reading, MEMCPY, ("bytes", "copyKind", "graphNodeId", *_ENDS), ("bytes", "copyKind"), _copies),
-        *_read(reading, MEMSET, ("bytes", "graphNodeId"), ("bytes",), _fills),
-        *_read(reading, GRAPH_TRACE, ("graphId",), (), graphs),
+        *_read(reading, KERNEL, (*named_by, "graphNodeId"), expected_name, kernels, kept=kept),
+        *_read(
+            reading, MEMCPY, ("bytes", "copyKind", "graphNodeId", *_ENDS), ("bytes", "copyKind"), _copies, kept=kept
+        ),
+        *_read(reading, MEMSET, ("bytes", "graphNodeId"), ("bytes",), _fills, kept=kept),
+        *_read(reading, GRAPH_TRACE, ("graphId",), (), graphs, kept=kept),
     ]
 
 
@@ -84,7 +91,13 @@ def _fills(piece: pl.DataFrame) -> dict[str, pl.Expr | pl.Series]:
 
 
 def _read(
-    reading: Reading, table: str, own: tuple[str, ...], expected: tuple[str, ...], special: Special
+    reading: Reading,
+    table: str,
+    own: tuple[str, ...],
+    expected: tuple[str, ...],
+    special: Special,
+    *,
+    kept: Kept | None,
 ) -> list[Part]:
     """Return the rows of one of the four tables.
 
@@ -94,6 +107,7 @@ def _read(
         own: Columns that the table does not share with the other three.
         expected: Those of them that it has to have.
         special: Makes the columns that are the table's own.
+        kept: Which rows are wanted; None: all.
     """
     kind = pl.lit("graph" if table == GRAPH_TRACE else table.rsplit("_", 1)[1].lower(), dtype=OP_KIND)
 
@@ -110,9 +124,12 @@ def _read(
             **special(piece),
         )
         impossible = frame["start_ns"].null_count() - untimed
-        return split_by_process(conform(frame, "ops")), piece.height, untimed, impossible
+        frame = frame if kept is None else frame.filter(kept.rows)
+        own = frame.select(pl.col(c).cast(t) for c, t in reader_dtypes("ops").items() if c in frame.columns)
+        return split_by_process(own), piece.height, untimed, impossible
 
-    pieces = reading.tables.pieces(table, (*_PLACE, *own), normalized, (*_EXPECTED, *expected))
+    near = () if kept is None else kept.near
+    pieces = reading.tables.pieces(table, (*_PLACE, *own), normalized, (*_EXPECTED, *expected), near)
     reading.counts.seen += sum(seen for _, seen, _, _ in pieces)
     reading.counts.untimed += sum(untimed for _, _, untimed, _ in pieces)
     reading.counts.impossible += sum(impossible for _, _, _, impossible in pieces)

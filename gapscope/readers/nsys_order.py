@@ -7,44 +7,65 @@ and no copy of a table of millions of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gapscope.readers.packing import joined, length_for, packed
+from gapscope.schema import empty_reader_table, reader_dtypes
+
 Part = tuple[int, pl.DataFrame]
-"""Whole process id, and rows of that process without the column ``process``."""
+"""Whole process id, and packed rows of that process without the column ``process``."""
 
 _FIRST = -(2**63)  # rows without a start come first
+_FIRST_KEYS = {
+    "ops": ("end_ns", "correlation", "stream"),
+    "calls": ("end_ns", "correlation", "thread"),
+    "syncs": ("end_ns", "correlation", "stream"),
+    "ranges": ("end_ns", "thread", "name"),
+}
+"""Columns that rows with one start are ordered by before the others."""
 
 
 def split_by_process(frame: pl.DataFrame) -> list[Part]:
-    """Return the rows of each process, in their order, without the column ``process``."""
+    """Return the rows of each process, packed and in their order, without the column ``process``."""
+    frame, process = packed(frame), frame["process"]
+    first, last = process.min(), process.max()
+    if isinstance(first, int) and first == last:
+        return [(first, frame.drop("process"))]
     parts = frame.partition_by("process", maintain_order=True, include_key=False, as_dict=True)
     return [(whole, rows) for (whole,), rows in parts.items()]
 
 
-def put_together(parts: Iterable[Part], numbers: Mapping[int, int], first_keys: tuple[str, ...]) -> pl.DataFrame | None:
-    """Return the rows by process, start, ``first_keys`` and all other columns; None if there are none.
+def in_order(parts: list[Part], table: str) -> list[Part]:
+    """Return the rows of a table, one part a process, by start and the other columns; ``parts`` is emptied."""
+    keys = ("start_ns", *_FIRST_KEYS[table], *reader_dtypes(table))
+    of_process: dict[int, list[pl.DataFrame]] = {}
+    while parts:
+        whole, rows = parts.pop()
+        if not rows.is_empty():
+            of_process.setdefault(whole, []).append(rows)
+    return [(whole, joined(_by_start(of_process.pop(whole)[::-1], keys))) for whole in sorted(of_process)]
+
+
+def put_together(parts: Iterable[Part], numbers: Mapping[int, int], table: str) -> pl.DataFrame:
+    """Return the packed rows of a table in the order of their process, from one part a process.
 
     Args:
-        parts: The rows, in any order.
+        parts: The rows, each part in order.
         numbers: Number of each process within the file, by whole process id.
-        first_keys: Columns to order by before the others.
+        table: The table.
     """
-    of_process: dict[int, list[pl.DataFrame]] = {}
-    for whole, rows in parts:
-        if not rows.is_empty():
-            of_process.setdefault(numbers[whole], []).append(rows)
     frames = []
-    for number in sorted(of_process):
-        process = pl.lit(number, dtype=pl.Int64).alias("process")
-        frames += [rows.with_columns(process) for rows in _by_start(of_process.pop(number), first_keys)]
-    return pl.concat(frames) if frames else None
+    for whole, rows in sorted(parts, key=lambda part: numbers[part[0]]):
+        number = pl.Series("process", [numbers[whole]], dtype=pl.Int64).shrink_dtype()
+        frames.append(rows.with_columns(number.new_from_index(0, rows.height)))
+    return joined(frames) if frames else packed(empty_reader_table(table))
 
 
-def _by_start(frames: list[pl.DataFrame], first_keys: tuple[str, ...]) -> list[pl.DataFrame]:
+def _by_start(frames: list[pl.DataFrame], keys: Sequence[str]) -> list[pl.DataFrame]:
     """Order the rows of one process: each frame by itself, then what lies between the first starts of two frames."""
     runs = [_sorted_run(f) for f in frames]
     firsts = np.unique([start[0] for _, start in runs])
@@ -56,7 +77,7 @@ def _by_start(frames: list[pl.DataFrame], first_keys: tuple[str, ...]) -> list[p
             if end > first:
                 bucket.append(rows[first:end])
             first = max(first, end)
-    return [_merged(bucket, first_keys) for bucket in buckets if bucket]
+    return [_merged(bucket, keys) for bucket in buckets if bucket]
 
 
 def _starts(frame: pl.DataFrame) -> npt.NDArray[np.int64]:
@@ -71,18 +92,18 @@ def _sorted_run(frame: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.int64
     return frame[pl.Series(order.astype(np.uint32))], start[order]
 
 
-def _merged(slices: list[pl.DataFrame], first_keys: tuple[str, ...]) -> pl.DataFrame:
-    """Return the rows of some sorted frames by start, ``first_keys`` and all other columns."""
-    frame, start = _sorted_run(pl.concat(slices, rechunk=True) if len(slices) > 1 else slices[0])
+def _merged(slices: list[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
+    """Return the rows of some sorted frames by ``keys``, of which the start is the first."""
+    frame, start = _sorted_run(joined(slices).rechunk() if len(slices) > 1 else slices[0])
     same = start[1:] == start[:-1]
     if not same.any():
         return frame
     tied = np.append(same, False)
     tied[1:] |= same
-    keys = ["start_ns", *first_keys]
-    keys += [c for c in frame.columns if c not in keys]
+    by = dict.fromkeys(length_for(c, frame) for c in keys)
     at = np.flatnonzero(tied)
-    inner = frame[pl.Series(at.astype(np.uint32))].with_row_index("at").sort(keys, maintain_order=True)["at"].to_numpy()
+    rows = frame[pl.Series(at.astype(np.uint32))].with_row_index("at")
+    inner = rows.sort([c for c in by if c in frame.columns], maintain_order=True)["at"].to_numpy()
     if (inner[1:] > inner[:-1]).all():
         return frame
     order = np.arange(frame.height, dtype=np.uint32)

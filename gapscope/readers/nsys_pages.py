@@ -27,8 +27,9 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 _INTERIOR, _LEAF = 0x05, 0x0D  # page types of a table b-tree
-_PIECE_BYTES = 8 << 20  # of leaf pages decoded at once
+_PIECE_BYTES = 4 << 20  # of leaf pages decoded at once
 _PADDING = 64  # bytes after the last page, so that a varint cut off there is not read past the buffer
+_MOST = 2**63 - 1
 _DEEPEST = 20  # levels of a tree of 2**32 pages with two children each would be more, but no writer makes one
 
 
@@ -92,13 +93,42 @@ class PageFile:
                 raise NotPlainError("the file is shorter than its tables")
             into = into[got:]
 
-    def decode(
-        self, root: int, positions: Sequence[int], apply: Callable[[list[Ints], list[Bytes]], T], workers: int
-    ) -> list[T]:
-        """Decode columns of the table with root page ``root`` and return what ``apply`` makes of each piece, in order.
+    def bounds(self, leaves: Ints, positions: Sequence[int], workers: int) -> tuple[Ints, Ints]:
+        """Return the lowest and the highest value of some columns in each leaf, one row a column.
+
+        A null counts as any value; in a leaf without rows the lowest is above the highest.
 
         Args:
-            root: ``rootpage`` of the table in ``sqlite_schema``.
+            leaves: Page numbers of leaves.
+            positions: Positions of the columns in the table.
+            workers: Threads to use.
+
+        Raises:
+            NotPlainError: Something in the table is not plain.
+        """
+
+        def of_piece(values: list[Ints], nulls: list[Bytes], rows: Ints) -> tuple[Ints, Ints]:
+            first, some = np.cumsum(rows) - rows, rows > 0
+            low = np.full((len(values), rows.size), _MOST, np.int64)
+            high = np.full((len(values), rows.size), -_MOST, np.int64)
+            if some.any():
+                for k, (column, null) in enumerate(zip(values, nulls, strict=True)):
+                    unknown = np.bitwise_or.reduceat(null, first[some]) > 0
+                    low[k, some] = np.where(unknown, -_MOST, np.minimum.reduceat(column, first[some]))
+                    high[k, some] = np.where(unknown, _MOST, np.maximum.reduceat(column, first[some]))
+            return low, high
+
+        pieces = self._pieces(leaves, positions, of_piece, workers)
+        lows, highs = zip(*pieces, strict=True)
+        return np.concatenate(lows, axis=1), np.concatenate(highs, axis=1)
+
+    def decode(
+        self, leaves: Ints, positions: Sequence[int], apply: Callable[[list[Ints], list[Bytes]], T], workers: int
+    ) -> list[T]:
+        """Decode columns of some leaves and return what ``apply`` makes of each piece, in order.
+
+        Args:
+            leaves: Page numbers of leaves.
             positions: Positions of the wanted columns in the table.
             apply: Gets, for each column, the values and a mask that is 1 where the value is null.
             workers: Threads to use; decoding releases the interpreter lock.
@@ -106,19 +136,28 @@ class PageFile:
         Raises:
             NotPlainError: Something in the table is not plain; no result is complete.
         """
-        leaves = self._leaves(root)
+        return self._pieces(leaves, positions, lambda values, nulls, _: apply(values, nulls), workers)
+
+    def _pieces(
+        self,
+        leaves: Ints,
+        positions: Sequence[int],
+        apply: Callable[[list[Ints], list[Bytes], Ints], T],
+        workers: int,
+    ) -> list[T]:
+        """Return what ``apply`` makes of each piece: of values, masks, and the number of rows of each leaf."""
         slots = np.full(max(positions) + 1, -1, np.int64)
         slots[list(positions)] = np.arange(len(positions))
         step = max(1, _PIECE_BYTES // self.page_size)
 
         def piece(first: int) -> T:
-            values, nulls = self._piece(leaves[first : first + step], slots, len(positions))
-            return apply(list(values), list(nulls))
+            values, nulls, rows = self._piece(leaves[first : first + step], slots, len(positions))
+            return apply(list(values), list(nulls), rows)
 
         with ThreadPoolExecutor(workers) as pool:
             return list(pool.map(piece, range(0, leaves.size, step)))
 
-    def _piece(self, leaves: Ints, slots: Ints, width: int) -> tuple[Ints, Bytes]:
+    def _piece(self, leaves: Ints, slots: Ints, width: int) -> tuple[Ints, Bytes, Ints]:
         size = self.page_size
         buffer = self._buffer(leaves.size * size + _PADDING)
         view = buffer.data
@@ -127,12 +166,13 @@ class PageFile:
             self._read(int(leaves[start]), view[start * size : stop * size])
             start = stop
         pages = buffer[: leaves.size * size].reshape(-1, size)
-        rows = int((pages[:, 3].astype(np.int64) * 256 + pages[:, 4]).sum())
+        of_leaf = pages[:, 3].astype(np.int64) * 256 + pages[:, 4]
+        rows = int(of_leaf.sum())
         values = np.empty((width, rows), np.int64)
         nulls = np.empty((width, rows), np.uint8)
         if _decode(buffer, leaves.size, size, self.usable, slots, values, nulls) != rows:
             raise NotPlainError("a record is not plain")
-        return values, nulls
+        return values, nulls, of_leaf
 
     def _buffer(self, size: int) -> Bytes:
         """Return this thread's buffer: fresh memory for each piece costs as much as decoding it."""
@@ -141,8 +181,12 @@ class PageFile:
             buffer = self._local.buffer = np.zeros(size, np.uint8)
         return buffer
 
-    def _leaves(self, root: int) -> Ints:
-        """Return the page numbers of the table's leaves in key order."""
+    def leaves(self, root: int) -> Ints:
+        """Return the page numbers of the leaves of the table with a root page, in key order.
+
+        Raises:
+            NotPlainError: The tree is not plain.
+        """
         level: Ints = np.array([root], np.int64)
         for _ in range(_DEEPEST):
             if level.min() < 1 or level.max() > self.pages or level.size > self.pages:

@@ -11,7 +11,15 @@ import polars as pl
 from gapscope.errors import InputError
 from gapscope.readers.base import Progress, ReadOptions, SourceTables
 from gapscope.readers.nsys_ids import whole_process
-from gapscope.readers.nsys_raw import PAYLOAD, REAL_PAYLOADS, WHOLE_PAYLOADS, Columns, DamagedTableError, RangeChoice
+from gapscope.readers.nsys_raw import (
+    PAYLOAD,
+    REAL_PAYLOADS,
+    WHOLE_PAYLOADS,
+    Columns,
+    DamagedTableError,
+    Near,
+    RangeChoice,
+)
 from gapscope.readers.nsys_tables import MARKER_TABLES, VERSION, normalize
 
 T = TypeVar("T")
@@ -49,7 +57,7 @@ class NsysParquetReader:
             InputError: The folder cannot be listed.
         """
         try:
-            return read_parquet(path, str(path), self.name, progress)
+            return read_parquet(path, str(path), self.name, options, progress)
         except OSError as error:
             raise InputError(path, f"the folder cannot be listed ({error.strerror or error}).") from error
 
@@ -57,9 +65,9 @@ class NsysParquetReader:
 NSYS_PARQUET = NsysParquetReader()
 
 
-def read_parquet(path: Path, shown: str, format_name: str, progress: Progress) -> SourceTables:
+def read_parquet(path: Path, shown: str, format_name: str, options: ReadOptions, progress: Progress) -> SourceTables:
     """Read the export in the folder ``path`` under the name ``shown``; see `NsysParquetReader.read`."""
-    return normalize(ParquetTables(_files(path)), shown, format_name, progress)
+    return normalize(ParquetTables(_files(path)), shown, format_name, options.window, progress)
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -84,6 +92,11 @@ class ParquetTables:
         """Names of the tables."""
         return frozenset(self._files)
 
+    @property
+    def concurrent(self) -> bool:
+        """Tell if several tables should be read at once: each is read in parallel already."""
+        return False
+
     def columns(self, table: str) -> frozenset[str]:
         """Return the names of the columns."""
         return frozenset(self._schema(table))
@@ -97,9 +110,14 @@ class ParquetTables:
         value = self._typed(table, {column: pl.Int64})[0]
         return _collected(self._scan(table).select(value).filter(pl.col(column) != 0).head(9)).to_series().to_list()
 
-    def pieces(self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T]) -> list[T]:
-        """Read integer columns in pieces."""
-        frames = self._scan(table).select(self._typed(table, dict.fromkeys(integers, pl.Int64)))
+    def pieces(
+        self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T], near: Sequence[Near] = ()
+    ) -> list[T]:
+        """Read integer columns in pieces; with ``near``, the rows that pass."""
+        frames = self._scan(table)
+        if near:
+            frames = frames.filter(pl.any_horizontal(_is_near(test) for test in near))
+        frames = frames.select(self._typed(table, dict.fromkeys(integers, pl.Int64)))
         try:
             return [apply(f) for f in frames.collect_batches(chunk_size=_PIECE_ROWS, maintain_order=True)]
         except _BROKEN as error:
@@ -184,6 +202,11 @@ def _check_ends(path: Path) -> None:
         end = file.read(8)
     if start != _MAGIC or end[4:] != _MAGIC or int.from_bytes(end[:4], "little") + 12 > size:
         raise DamagedTableError("it is no whole parquet file")
+
+
+def _is_near(test: Near) -> pl.Expr:
+    begin, end = (pl.col(c).cast(pl.Int64, strict=False) for c in test.columns)
+    return ((begin <= test.high) & (pl.max_horizontal(begin, end) >= test.low)) | begin.is_null() | end.is_null()
 
 
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:

@@ -55,12 +55,34 @@ class RangeChoice:
     everything: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A test of rows: two integer columns, in order, span an interval that has something of this one.
+
+    A row that lacks one of the values passes.
+
+    Attributes:
+        columns: Names of the columns with the begin and the end.
+        low: First value of the interval.
+        high: Its last value.
+    """
+
+    columns: tuple[str, str]
+    low: int
+    high: int
+
+
 class RawTables(Protocol):
     """One container of tables. Every method but `tables` raises `DamagedTableError` if the table is broken."""
 
     @property
     def tables(self) -> frozenset[str]:
         """Names of the tables that are there."""
+        ...
+
+    @property
+    def concurrent(self) -> bool:
+        """Tell if reading several tables at once, from threads, is worth it."""
         ...
 
     def columns(self, table: str) -> frozenset[str]:
@@ -75,10 +97,13 @@ class RawTables(Protocol):
         """Return a few values of an integer column that are neither null nor zero."""
         ...
 
-    def pieces(self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T]) -> list[T]:
+    def pieces(
+        self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T], near: Sequence[Near] = ()
+    ) -> list[T]:
         """Read integer columns of a large table in pieces and return what ``apply`` makes of each, in order.
 
-        ``apply`` may be called from several threads at once.
+        ``apply`` may be called from several threads at once. With ``near``, rows that pass none of these tests may be
+        left out, or may not.
         """
         ...
 
@@ -149,16 +174,24 @@ class Tables:
         return with_columns(self.guard(table, lambda: self.raw.read(table, wanted), empty), columns)
 
     def pieces(
-        self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T], expected: Sequence[str] = ()
+        self,
+        table: str,
+        integers: Sequence[str],
+        apply: Callable[[pl.DataFrame], T],
+        expected: Sequence[str] = (),
+        near: Sequence[Near] = (),
     ) -> list[T]:
         """Read integer columns in pieces, null where the table lacks one, and return what ``apply`` makes of each."""
         there = self.columns(table)
+        near = near if all(column in there for test in near for column in test.columns) else ()
         wanted = [c for c in integers if c in there]
         if not wanted:
             return []
         self.expect(table, expected)
         schema = dict.fromkeys(integers, pl.Int64)
-        return self.guard(table, lambda: self.raw.pieces(table, wanted, lambda f: apply(with_columns(f, schema))), [])
+        return self.guard(
+            table, lambda: self.raw.pieces(table, wanted, lambda f: apply(with_columns(f, schema)), near), []
+        )
 
     def strings(self, ids: pl.Series) -> dict[int, str]:
         """Return the strings of StringIds for some ids; ids that it lacks are left out."""

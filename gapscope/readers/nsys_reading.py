@@ -8,7 +8,8 @@ import polars as pl
 
 from gapscope.readers.nsys_ids import Names
 from gapscope.readers.nsys_meta import Clock
-from gapscope.readers.nsys_raw import Tables
+from gapscope.readers.nsys_raw import Near, Tables
+from gapscope.readers.window import Ids, Stretch
 
 NO_PROCESS = 0
 """Whole process id of rows that name none; no real one is zero."""
@@ -34,6 +35,19 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Which rows are wanted.
+
+    Attributes:
+        rows: The test, in the columns of a normalized table, with whole process ids.
+        near: Tests of the stored rows; a row that passes none of them does not pass ``rows``.
+    """
+
+    rows: pl.Expr
+    near: tuple[Near, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One export while it is read."""
 
@@ -46,6 +60,14 @@ class Reading:
         """Tell if ``start`` and ``end`` say that no time was recorded."""
         start, end = pl.col("start"), pl.col("end")
         return (start == end) & ((start == 0) | (start == self.clock.zero)) | start.is_null() | end.is_null()
+
+    def kept(self, stretch: Stretch, ids: Ids | None = None) -> Kept:
+        """Return the rows that lie in a stretch of time in part, or have one of some correlation ids."""
+        low, high = (max(min(ns, 2**62), -(2**62)) - self.clock.offset_ns for ns in (stretch.begin_ns, stretch.end_ns))
+        in_time, near = stretch.overlaps().fill_null(value=False), (Near(("start", "end"), low, high),)
+        if ids is None:
+            return Kept(in_time, near)
+        return Kept(in_time | ids.include(), (*near, Near(("correlationId", "correlationId"), *ids.whole)))
 
     def interval(self) -> list[pl.Expr]:
         """Return ``start_ns`` and ``end_ns``, both null where ``start`` and ``end`` are no times."""

@@ -63,35 +63,36 @@ class NsysReportReader:
             raise InputError(path, f"cannot be read ({error.strerror or error}).") from error
 
     def _read(self, job: _Job, options: ReadOptions, progress: Progress) -> SourceTables:
+        inner = replace(options, cache_dir=None)
         if options.cache_dir is None:
             with tempfile.TemporaryDirectory(prefix="gapscope-") as folder:
-                return self._through(job, _exported(job, Path(folder), progress), progress)
+                return self._through(job, _exported(job, Path(folder), progress), inner, progress)
         kept = options.cache_dir / "exports" / f"{_digest(job.report)}-{job.nsys.text.replace('/', '_')}"
         if kept.is_dir():
-            source = self._from_kept(job, kept, progress)
+            source = self._from_kept(job, kept, inner, progress)
             if source is not None:
                 return source
             shutil.rmtree(kept, ignore_errors=True)
-        return self._through(job, _kept_export(job, kept, progress), progress)
+        return self._through(job, _kept_export(job, kept, progress), inner, progress)
 
-    def _from_kept(self, job: _Job, kept: Path, progress: Progress) -> SourceTables | None:
+    def _from_kept(self, job: _Job, kept: Path, options: ReadOptions, progress: Progress) -> SourceTables | None:
         """Return what a kept export holds; None if it is broken and has to be made again."""
         try:
-            source = self._through(job, _only_entry(kept), progress)
+            source = self._through(job, _only_entry(kept), options, progress)
         except (MalformedTraceError, ExportFailedError):
             return None
         return None if any(f.code == "damaged_table" for f in source.findings) else source
 
-    def _through(self, job: _Job, made: Path, progress: Progress) -> SourceTables:
+    def _through(self, job: _Job, made: Path, options: ReadOptions, progress: Progress) -> SourceTables:
         """Read the export under the name of the report; the version is that of the nsys that recorded."""
 
         def second_half(what: str, fraction: float) -> None:
             progress(what, _EXPORT_SHARE + fraction * (1 - _EXPORT_SHARE))
 
         if made.is_dir():
-            source = read_parquet(made, str(job.shown), self.name, second_half)
+            source = read_parquet(made, str(job.shown), self.name, options, second_half)
         else:
-            source = read_sqlite(made, str(job.shown), self.name, None, second_half)
+            source = read_sqlite(made, str(job.shown), self.name, options, second_half)
         version = job.writer.partition("-")[0] if job.writer else source.info.tool_version
         return replace(source, info=replace(source.info, tool_version=version))
 

@@ -11,13 +11,15 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
+import numpy as np
 import polars as pl
 
 from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
@@ -25,8 +27,19 @@ from gapscope.findings import Finding
 from gapscope.readers.base import Progress, ReadOptions, SourceTables
 from gapscope.readers.compression import ByteStream, copy_decompressed
 from gapscope.readers.nsys_ids import PID_BITS
-from gapscope.readers.nsys_raw import PAYLOAD, REAL_PAYLOADS, WHOLE_PAYLOADS, Columns, DamagedTableError, RangeChoice
+from gapscope.readers.nsys_raw import (
+    PAYLOAD,
+    REAL_PAYLOADS,
+    WHOLE_PAYLOADS,
+    Columns,
+    DamagedTableError,
+    Near,
+    RangeChoice,
+)
 from gapscope.readers.nsys_tables import MARKER_TABLES, VERSION, normalize
+
+if TYPE_CHECKING:
+    from gapscope.readers.nsys_pages import Ints, PageFile
 
 T = TypeVar("T")
 
@@ -41,6 +54,7 @@ _BROKEN = (sqlite3.Error, UnicodeDecodeError)
 _FETCH = 1 << 16
 _PARAMETERS = 500  # SQLite takes at least 999 in one statement
 _MANY_STRINGS = 20_000  # from so many on, reading all of them is faster than asking for each
+_BOUNDED = ("start", "end", "correlationId")  # columns by which pages are left out
 _WORKERS = min(4, os.cpu_count() or 1)
 
 
@@ -64,7 +78,7 @@ class NsysSqliteReader:
             InputError: The file cannot be read, or there is no room for a copy of it.
         """
         try:
-            return read_sqlite(path, str(path), self.name, options.cache_dir, progress)
+            return read_sqlite(path, str(path), self.name, options, progress)
         except OSError as error:
             raise InputError(path, f"cannot be read ({error.strerror or error}).") from error
 
@@ -72,9 +86,9 @@ class NsysSqliteReader:
 NSYS_SQLITE = NsysSqliteReader()
 
 
-def read_sqlite(path: Path, shown: str, format_name: str, cache_dir: Path | None, progress: Progress) -> SourceTables:
+def read_sqlite(path: Path, shown: str, format_name: str, options: ReadOptions, progress: Progress) -> SourceTables:
     """Read the export at ``path`` under the name ``shown``; see `NsysSqliteReader.read`."""
-    with _plain_copy(path, shown, cache_dir, progress) as database:
+    with _plain_copy(path, shown, options.cache_dir, progress) as database:
         try:
             raw = SqliteTables(database)
         except _BROKEN as error:
@@ -85,7 +99,7 @@ def read_sqlite(path: Path, shown: str, format_name: str, cache_dir: Path | None
             ) from error
         with closing(raw):
             if raw.tables & MARKER_TABLES:
-                return _with_damage(normalize(raw, shown, format_name, progress), raw.damage())
+                return _with_damage(normalize(raw, shown, format_name, options.window, progress), raw.damage())
             some = ", ".join(sorted(raw.tables)[:3]) or "none"
             raise UnknownFormatError(shown, f"a SQLite database, but no export of Nsight Systems (its tables: {some}).")
 
@@ -100,7 +114,7 @@ def _with_damage(source: SourceTables, damage: str | None) -> SourceTables:
         hint = "Export the report again; if the file was copied, check that the copy is whole."
         findings.append(Finding("damaged_database", "warning", message, hint, path=source.info.path))
     dropped = {**source.info.dropped, "damaged": source.info.dropped.get("damaged", 0) + 1}
-    return SourceTables(replace(source.info, dropped=dropped), source.tables, tuple(findings))
+    return replace(source, info=replace(source.info, dropped=dropped), findings=tuple(findings))
 
 
 def _scratch(cache_dir: Path | None) -> Path | None:
@@ -179,21 +193,38 @@ class SqliteTables:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
-        self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
         try:
             schema = self._connection.execute(
                 "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
             ).fetchall()
         except _BROKEN:
-            self._connection.close()
+            self.close()
             raise
         self._roots = {name: root for name, root in schema if isinstance(name, str) and isinstance(root, int)}
+        self._bounds: dict[str, tuple[Ints, Ints]] = {}
         self._large = path.stat().st_size >= LARGE_BYTES
 
     def close(self) -> None:
         """Close the database."""
-        self._connection.close()
+        for connection in self._connections:
+            connection.close()
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        """This thread's own connection: one is locked while a statement runs."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            uri = f"file:{quote(str(self._path.absolute()))}?mode=ro&immutable=1"
+            connection = self._local.connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            self._connections.append(connection)
+        return connection
+
+    @property
+    def concurrent(self) -> bool:
+        """Tell if reading several tables at once, from threads, is worth it."""
+        return self._large
 
     def damage(self) -> str | None:
         """Return the first thing that is wrong with the structure of the file; None if nothing, or if it is large."""
@@ -227,17 +258,21 @@ class SqliteTables:
         values = self._rows(f"SELECT {_name(column)} FROM {_name(table)} WHERE {_name(column)} <> 0 LIMIT 9")
         return [v for (v,) in values if isinstance(v, int)]
 
-    def pieces(self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T]) -> list[T]:
-        """Read integer columns in pieces; in parallel where the table is stored plainly."""
+    def pieces(
+        self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T], near: Sequence[Near] = ()
+    ) -> list[T]:
+        """Read integer columns in pieces; in parallel where the table is stored plainly, and then only pages near."""
         if self._large:
-            decoded = self._decoded(table, integers, apply)
+            decoded = self._decoded(table, integers, apply, near)
             if decoded is not None:
                 return decoded
         columns = dict.fromkeys(integers, pl.Int64)
         sql = f"SELECT {_names(columns)} FROM {_name(table)}"
         return self._with_text(lambda: [apply(frame) for frame in self._frames(sql, columns)])
 
-    def _decoded(self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T]) -> list[T] | None:
+    def _decoded(
+        self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T], near: Sequence[Near]
+    ) -> list[T] | None:
         from gapscope.readers.nsys_pages import NotPlainError, PageFile, integer_series  # noqa: PLC0415 - loads a compiler
 
         info = self._info(table)
@@ -247,8 +282,11 @@ class SqliteTables:
                 return None
         try:
             with PageFile(self._path) as pages:
+                leaves = pages.leaves(self._roots[table])
+                if near:
+                    leaves = self._near(table, pages, leaves, position, near)
                 return pages.decode(
-                    self._roots[table],
+                    leaves,
                     [position[c] for c in integers],
                     lambda values, nulls: apply(
                         pl.DataFrame([integer_series(*c) for c in zip(integers, values, nulls, strict=True)])
@@ -257,6 +295,20 @@ class SqliteTables:
                 )
         except NotPlainError:
             return None
+
+    def _near(
+        self, table: str, pages: PageFile, leaves: Ints, position: Mapping[str, int], near: Sequence[Near]
+    ) -> Ints:
+        """Return the leaves that may have a row near; what is known of each leaf is kept for the next time."""
+        columns = [c for c in _BOUNDED if c in position]
+        if table not in self._bounds:
+            self._bounds[table] = pages.bounds(leaves, [position[c] for c in columns], _WORKERS)
+        low, high = (dict(zip(columns, of_column, strict=True)) for of_column in self._bounds[table])
+        passes = np.zeros(leaves.size, bool)
+        for test in near:
+            begin, end = test.columns
+            passes |= (low[begin] <= test.high) & (np.maximum(high[begin], high[end]) >= test.low)
+        return leaves[passes]
 
     def ranges(self, columns: Columns, choice: RangeChoice) -> pl.DataFrame:
         """Return some columns of the chosen rows of NVTX_EVENTS."""

@@ -6,21 +6,25 @@ export, and where ``binaryData`` is exported it is not decoded.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import polars as pl
 
 from gapscope.errors import MalformedTraceError
-from gapscope.readers.base import Progress, SourceInfo, SourceTables
+from gapscope.readers.base import Progress, SourceInfo, SourceTables, Window
 from gapscope.readers.nsys_calls import CALL_TABLES, EVENT, SYNC, read_calls, read_syncs
 from gapscope.readers.nsys_checks import note_gaps_in_record
 from gapscope.readers.nsys_ids import Names, pid_of, process_numbers, thread_of, whole_process
 from gapscope.readers.nsys_meta import Meta, find_clock, note_diagnostics, read_meta
 from gapscope.readers.nsys_ops import OP_TABLES, read_ops
-from gapscope.readers.nsys_order import put_together, split_by_process
+from gapscope.readers.nsys_order import Part, in_order, put_together, split_by_process
 from gapscope.readers.nsys_ranges import NVTX, OVERHEAD_TABLES, read_ranges
 from gapscope.readers.nsys_raw import RawTables, Tables
 from gapscope.readers.nsys_reading import NO_PROCESS, Reading
 from gapscope.readers.nsys_streams import CONTEXT, STREAM, read_streams
-from gapscope.schema import conform, empty_reader_table, reader_dtypes
+from gapscope.readers.packing import all_unpacked, packed, unpacked
+from gapscope.readers.window import Ids, is_mark, stretch_of
+from gapscope.schema import conform, empty_reader_table
 
 VERSION = 4
 """Version of the readers of Nsight Systems exports; see `gapscope.readers.base.Reader.version`."""
@@ -42,13 +46,14 @@ MARKER_TABLES = frozenset(
 """Tables by which an export is recognized, and all that are read but for the ENUM_* tables."""
 
 
-def normalize(raw: RawTables, path: str, format_name: str, progress: Progress) -> SourceTables:
+def normalize(raw: RawTables, path: str, format_name: str, window: Window | None, progress: Progress) -> SourceTables:
     """Return the normalized tables of an export.
 
     Args:
         raw: The stored tables.
         path: The file as the user named it.
         format_name: Name of the reader.
+        window: Steps that are wanted; None: everything.
         progress: Gets what is going on.
 
     Raises:
@@ -58,23 +63,13 @@ def normalize(raw: RawTables, path: str, format_name: str, progress: Progress) -
     tables = Tables(raw, path)
     meta = read_meta(tables)
     reading = Reading(tables, find_clock(tables, meta), Names(tables.strings))
-    progress("reading GPU operations", 0.05)
-    ops = read_ops(reading)
-    progress("reading API calls", 0.35)
-    calls = read_calls(reading)
-    progress("reading synchronizations", 0.7)
-    syncs = read_syncs(reading, calls)
-    progress("reading ranges", 0.75)
-    ranges = read_ranges(reading)
+    parts = _read_window(reading, window, progress) if window is not None else None
+    is_part = parts is not None
+    parts = parts or _read_all(reading, progress)
     _refuse_if_all_damaged(tables)
     progress("ordering", 0.85)
-    parts = {"ops": ops, "calls": calls, "syncs": split_by_process(syncs), "ranges": split_by_process(ranges)}
-    del ops, calls, syncs, ranges  # what is put together below replaces the parts one table at a time
     numbers = process_numbers(whole for table in parts.values() for whole, _ in table)
-    frames: dict[str, pl.DataFrame] = {}
-    for name, keys in _KEYS.items():
-        rows = put_together(parts.pop(name), numbers, keys)
-        frames[name] = empty_reader_table(name) if rows is None else rows.select(*reader_dtypes(name))
+    frames = {name: put_together(parts.pop(name), numbers, name) for name in list(parts)}
     frames["comms"] = empty_reader_table("comms")
     frames["threads"] = _threads(tables, numbers)
     frames["processes"] = _processes(tables, numbers)
@@ -99,18 +94,69 @@ def normalize(raw: RawTables, path: str, format_name: str, progress: Progress) -
         counter_ns=meta.start.counter_ns,
         shift_ns=meta.shift_ns,
         gpu_traced=traced,
+        is_part=is_part,
         events=counts.seen,
         dropped={reason: n for reason, n in dropped.items() if n},
     )
-    return SourceTables(info, {name: frame.lazy() for name, frame in frames.items()}, tuple(tables.findings))
+    frames = {name: packed(frame) if name not in _LARGE else frame for name, frame in frames.items()}
+    return SourceTables(info, all_unpacked(frames), tuple(tables.findings), packed=frames)
 
 
-_KEYS = {
-    "ops": ("end_ns", "correlation", "stream"),
-    "calls": ("end_ns", "correlation", "thread"),
-    "syncs": ("end_ns", "correlation", "stream"),
-    "ranges": ("end_ns", "thread", "name"),
-}
+_LARGE = ("ops", "calls", "syncs", "ranges")
+
+
+def _read_all(reading: Reading, progress: Progress) -> dict[str, list[Part]]:
+    """Return the rows of the tables of events, in order; of a large file several tables at once."""
+
+    def ops() -> list[Part]:
+        return in_order(read_ops(reading), "ops")
+
+    def calls() -> tuple[list[Part], pl.DataFrame]:
+        rows, synchronizing = read_calls(reading)
+        return in_order(rows, "calls"), synchronizing
+
+    def ranges() -> list[Part]:
+        return in_order(split_by_process(read_ranges(reading)), "ranges")
+
+    with ThreadPoolExecutor(len(_LARGE) if reading.tables.raw.concurrent else 1) as pool:
+        progress("reading GPU operations and API calls", 0.05)
+        of_calls, of_ops, of_ranges = pool.submit(calls), pool.submit(ops), pool.submit(ranges)
+        of_calls.result()
+        progress("reading synchronizations and ranges", 0.6)
+        syncs = in_order(split_by_process(read_syncs(reading, of_calls.result()[1])), "syncs")
+        return {"ops": of_ops.result(), "calls": of_calls.result()[0], "syncs": syncs, "ranges": of_ranges.result()}
+
+
+def _read_window(reading: Reading, window: Window, progress: Progress) -> dict[str, list[Part]] | None:
+    """Return the rows around some steps, in order; None if the marks name no step. See `gapscope.readers.window`."""
+    progress("reading ranges", 0.05)
+    ranges = read_ranges(reading)
+    stretch = stretch_of(ranges, window)
+    if stretch is None:
+        return None
+    progress("reading what was launched", 0.4)
+    inside = reading.kept(stretch)
+    calls, _ = read_calls(reading, inside)
+    called = Ids.of(_ids(calls, "calls"))
+    ops = read_ops(reading, reading.kept(stretch, called))
+    ran = Ids.of(_ids(ops, "ops"))
+    progress("reading API calls", 0.7)
+    calls, synchronizing = read_calls(reading, reading.kept(stretch, ran))
+    syncs = read_syncs(reading, synchronizing).filter(reading.kept(stretch, called).rows)
+    return {
+        "ops": in_order(ops, "ops"),
+        "calls": in_order(calls, "calls"),
+        "syncs": in_order(split_by_process(syncs), "syncs"),
+        "ranges": in_order(split_by_process(ranges.filter(inside.rows | is_mark())), "ranges"),
+    }
+
+
+def _ids(parts: list[Part], table: str) -> pl.DataFrame:
+    frames = [
+        unpacked(rows.lazy(), table).select(pl.lit(whole, dtype=pl.Int64).alias("process"), "correlation")
+        for whole, rows in parts
+    ]
+    return pl.concat([pl.DataFrame(schema={"process": pl.Int64, "correlation": pl.Int64}), *pl.collect_all(frames)])
 
 
 def _refuse_if_all_damaged(tables: Tables) -> None:

@@ -36,9 +36,11 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
         words = "hangs on how long launches take" if fix["is_sensitive"] else ""
         table.add_row(
             name,
-            between(fix["sooner_low_p50_ns"], fix["sooner_high_p50_ns"]),
-            percent(max(fix["sooner_high_p50_ns"], 0) / before) if before else "-",
-            "-" if tenth is None else between(tenth["sooner_low_p50_ns"], tenth["sooner_high_p50_ns"]),
+            between(fix["sooner_low_p50_ns"], fix["sooner_high_p50_ns"], fix["uncertainty_ns"]),
+            share(fix["sooner_high_p50_ns"], before, fix["uncertainty_ns"]),
+            "-"
+            if tenth is None
+            else between(tenth["sooner_low_p50_ns"], tenth["sooner_high_p50_ns"], tenth["uncertainty_ns"]),
             Text(words, style="dim"),
         )
     note = (
@@ -68,11 +70,37 @@ def _unknown(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     return [Text(words, style="dim")]
 
 
-def between(low_ns: int, high_ns: int) -> str:
+def between(low_ns: int, high_ns: int, floor_ns: int | None = None) -> str:
     """Return two bounds, as one number where they read the same.
+
+    Args:
+        low_ns: The low bound.
+        high_ns: The high bound.
+        floor_ns: What the clocks cannot resolve; None: no such bound is known.
 
     >>> between(2_100_000, 2_100_400), between(0, 12_000)
     ('2.10 ms', '0 ns … 12.0 µs')
+    >>> between(900, 2_800, 2_900), between(900, 12_000, 2_900)
+    ('< 2.90 µs', '< 2.90 µs … 12.0 µs')
     """
-    low, high = duration(low_ns), duration(high_ns)
+    low, high = duration(low_ns, floor_ns or 0), duration(high_ns, floor_ns or 0)
     return high if low == high else f"{low} … {high}"
+
+
+def share(ns: int, of_ns: int, floor_ns: int | None = None) -> str:
+    """Return how much of a length is gained, in percent.
+
+    Args:
+        ns: What is gained; less than nothing is shown as nothing.
+        of_ns: The length; 0: a dash is shown.
+        floor_ns: What the clocks cannot resolve; None: no such bound is known.
+
+    >>> share(500, 2_000), share(500, 2_000, 600), share(0, 2_000, 1), share(5, 0)
+    ('25%', '< 30%', '< 1%', '-')
+    """
+    if not of_ns:
+        return "-"
+    if abs(ns) >= (floor_ns or 0):
+        return percent(max(ns, 0) / of_ns)
+    least = percent((floor_ns or 0) / of_ns)
+    return least if least.startswith("<") else f"< {least}"

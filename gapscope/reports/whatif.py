@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gapscope.findings import plural
-from gapscope.reports.fixes import between
+from gapscope.reports.fixes import between, share
 from gapscope.reports.tables import plain_table
-from gapscope.wording import duration, percent, without_arguments
+from gapscope.wording import duration, without_arguments
 
 
 def render_effects(found: Mapping[str, Any]) -> RenderableType:
@@ -19,8 +19,9 @@ def render_effects(found: Mapping[str, Any]) -> RenderableType:
 
     Args:
         found: What ``gapscope whatif --format json`` prints: ``scenario`` in words, ``tiles``, ``gone_ns``,
-            ``not_replayed_ns``, ``over`` (unit to medians, see `gapscope.whatif.Effects.over`), and ``handoffs``: rows
-            of ``handoff_id, gap_ns, removable_ns, unit_slack_ns, absorbed_rank, absorbed_by`` of those that are told.
+            ``not_replayed_ns``, ``uncertainty_ns``, ``over`` (unit to medians, see `gapscope.whatif.Effects.over`), and
+            ``handoffs``: rows of ``handoff_id, gap_ns, removable_ns, unit_slack_ns, absorbed_rank, absorbed_by`` of
+            those that are told.
     """
     note = (
         "The whole graph replayed: waits move, all else takes as long as it took, in the same order and with the same "
@@ -56,8 +57,8 @@ def effects_parts(found: Mapping[str, Any]) -> list[RenderableType]:
                 f"{row['n']:,}",
                 duration(before),
                 between(row["after_low_p50_ns"], row["after_high_p50_ns"]),
-                between(row["sooner_low_p50_ns"], row["sooner_high_p50_ns"]),
-                percent(max(row["sooner_high_p50_ns"], 0) / before) if before else "-",
+                between(row["sooner_low_p50_ns"], row["sooner_high_p50_ns"], found["uncertainty_ns"]),
+                share(row["sooner_high_p50_ns"], before, found["uncertainty_ns"]),
                 f"{duration(row['after_p10_ns'])} … {duration(row['after_p90_ns'])}",
             )
         parts.append(table)

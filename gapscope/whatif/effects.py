@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.causes.units import NO_NODE, Units
 from gapscope.graph.forward import FLOOR, STICKY
+from gapscope.whatif.losses import clock_error, gone_before
 from gapscope.whatif.model import Model
-from gapscope.whatif.scenario import Scenario, chosen, gone_before
+from gapscope.whatif.scenario import Scenario, fitting, shrunk
 
 Ints = npt.NDArray[np.int64]
 
@@ -49,6 +49,8 @@ class Effects:
         tiles: Number of tiles that shrink.
         gone_ns: Their time that is gone; tiles of several handoffs may be the same time.
         not_replayed_ns: Of it the time of tiles that are not in the graph, so that nothing is known of what they held.
+        uncertainty_ns: Clock error of what is gained (`gapscope.whatif.losses.clock_error`): less is not told from
+            nothing; None: no bound is known.
     """
 
     scenario: Scenario
@@ -56,6 +58,7 @@ class Effects:
     tiles: int
     gone_ns: int
     not_replayed_ns: int
+    uncertainty_ns: int | None
 
     def over(self, unit: str) -> dict[str, int | None]:
         """Return what the steady units of one kind took and would have taken.
@@ -90,58 +93,37 @@ def effects(model: Model, scenario: Scenario) -> Effects:
         UsageError: No tile fits the scenario.
         ReplayError: The replay does not give back the recorded times (see `Model.forward`).
     """
-    tiles = chosen(model, scenario)
-    removed = gone_before(model, tiles)
-    lost = tiles.filter(pl.col("node").is_null())["gone_ns"].sum()
-    return Effects(scenario, replayed(model, removed), tiles.height, int(tiles["gone_ns"].sum()), int(lost))
+    fits, gone = fitting(model, scenario), shrunk(model, scenario)
+    lost = gone.filter(fits & model.parts["node"].is_null()).sum()
+    chosen, gone_ns = fits.to_numpy(), gone.to_numpy()
+    found = sooner(model, gone_before(model, gone_ns, chosen))
+    units = model.timeline.table.with_columns(
+        pl.lit(None, pl.Int64).alias(n) if v is None else pl.Series(n, v, pl.Int64) for n, v in found.items()
+    )
+    return Effects(scenario, units.select(UNIT_EFFECT.keys()), int(fits.sum()), int(gone.filter(fits).sum()), int(lost),
+                   clock_error(model, gone_ns, chosen))  # fmt: skip
 
 
-def replayed(model: Model, removed: pl.DataFrame) -> pl.DataFrame:
-    """Return `Effects.units` with time gone.
+def sooner(model: Model, removed: tuple[Ints, Ints]) -> dict[str, Ints | None]:
+    """Return by how much sooner each row of `gapscope.whatif.timeline.Timeline` would have ended, with time gone.
 
     Args:
         model: The model.
-        removed: Result of `gapscope.whatif.scenario.gone_before`.
+        removed: Result of `gapscope.whatif.losses.gone_before`.
+
+    Returns:
+        The last four columns of `Effects.units`; None where nobody knows.
     """
-    forward, units = model.forward, model.units
-    known = pl.Series(units.last != NO_NODE, dtype=pl.Boolean)
-    table = units.table.with_columns(
-        position=pl.int_range(pl.len(), dtype=pl.Int64),
-        first=pl.Series(units.first),
-        before_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-    table = table.filter(pl.col("before_ns").is_not_null() & known).sort("unit", "end_ns", "id", maintain_order=True)
-    gone = (removed["node"].to_numpy(), removed["duration_ns"].to_numpy())
-    for name, residuals in (("sticky", STICKY), ("floor", FLOOR)):
-        earlier = forward.time - forward.replay(gone, residuals)
-        began = _of_nodes(earlier, table["first"].to_numpy())
-        table = table.join(_ended(units, earlier).rename({"earlier_ns": f"{name}_end"}), on="position", how="left",
-                           maintain_order="left")  # fmt: skip
-        table = table.with_columns(pl.col(f"{name}_end").fill_null(0), pl.Series(f"{name}_begin", began))
-        # A step begins when the one before it is over, whichever rank opens it first: hosts run ahead of their GPUs.
-        before = pl.col(f"{name}_end").shift(1, fill_value=0).over("unit", "job")
-        begin = pl.when(pl.col("unit") == "step").then(before).otherwise(f"{name}_begin")
-        table = table.with_columns((pl.col(f"{name}_end") - begin).alias(name))
-    both, ends = ("sticky", "floor"), ("sticky_end", "floor_end")
-    table = table.with_columns(
-        sooner_low_ns=pl.min_horizontal(both), sooner_high_ns=pl.max_horizontal(both),
-        end_sooner_low_ns=pl.min_horizontal(ends), end_sooner_high_ns=pl.max_horizontal(ends),
-    ).select(pl.col(n).cast(t) for n, t in UNIT_EFFECT.items())  # fmt: skip
-    if not removed.height or model.reaches_an_end(gone[0]):
-        return table
-    # What brings them on their way is not recorded: that no end moves says nothing.
-    return table.with_columns(pl.lit(None, pl.Int64).alias(n) for n in UNIT_EFFECT if "sooner" in n)
-
-
-def _ended(units: Units, earlier: Ints) -> pl.DataFrame:
-    """Return ``position, earlier_ns``: by how much units end earlier; another rank may be the last of them then."""
-    moved = units.ends.with_columns(
-        now_ns=pl.col("end_ns") - pl.Series(_of_nodes(earlier, units.ends["node"].to_numpy()))
-    )
-    both = moved.group_by("position").agg(pl.col("end_ns", "now_ns").max())
-    return both.select("position", earlier_ns=pl.col("end_ns") - pl.col("now_ns"))
-
-
-def _of_nodes(shift: Ints, nodes: Ints) -> Ints:
-    """Return by how much nodes shift; 0 where none is known."""
-    return np.asarray(np.where(nodes == NO_NODE, 0, shift[np.maximum(nodes, 0)] if len(shift) else 0))
+    forward, timeline = model.forward, model.timeline
+    if len(removed[0]) and not model.reaches_an_end(removed[0]):
+        # What brings them on their way is not recorded: that no end moves says nothing.
+        return dict.fromkeys(n for n in UNIT_EFFECT if "sooner" in n)
+    of_begin, of_end = [], []
+    for residuals in (STICKY, FLOOR):
+        begin, end = timeline.earlier(forward, forward.replay(removed, residuals))
+        of_begin.append(end - begin)
+        of_end.append(end)
+    return {
+        "sooner_low_ns": np.minimum(*of_begin), "sooner_high_ns": np.maximum(*of_begin),
+        "end_sooner_low_ns": np.minimum(*of_end), "end_sooner_high_ns": np.maximum(*of_end),
+    }  # fmt: skip

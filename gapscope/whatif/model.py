@@ -10,13 +10,17 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes import Explained
+from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.units import NO_NODE, Units
 from gapscope.errors import ReplayError
-from gapscope.graph import Graph
-from gapscope.graph.forward import NEVER, Forward, forward_of, latest
-from gapscope.graph.kernels import BODY, LEAD, UNKNOWN
+from gapscope.graph import Graph, find_walks
+from gapscope.graph.allowance import NEVER, latest
+from gapscope.graph.forward import Forward, forward_of
+from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, leaf
+from gapscope.whatif.timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
 
 EDGE = ("kind", "group", "src_rank", "dst_rank", "channel", "direction")
 
@@ -46,15 +50,46 @@ class Model:
             ReplayError: A replay that changes nothing does not give back the recorded times, so that no other can be
                 believed. The message names the first node that differs.
         """
-        forward = forward_of(self.graph)
+        forward = forward_of(self.graph, self._asked)
         node = forward.diverging()
         if node is not None:
-            raise ReplayError(self._name(node), int(forward.time[node]))
+            raise ReplayError(self._name(int(forward.node[node])), int(forward.time[node]))
         return forward
 
     @cached_property
-    def allowed(self) -> tuple[Ints, Ints]:
-        """How late each node may be with all units ending when they did (`gapscope.graph.forward.latest`).
+    def _asked(self) -> Ints:
+        """Nodes that scenarios take time from, and of which tables tell the times; may repeat."""
+        lose = self.parts["node"].drop_nulls().to_numpy()
+        units = self.units
+        asked: Ints = np.concatenate([
+            lose, self.transfers.peers_of(lose), units.last, units.first, units.ends["node"].to_numpy(), self.begin
+        ])  # fmt: skip
+        return np.asarray(asked[asked != NO_NODE])
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Steps and requests as replays move them."""
+        return Timeline.of(self.units, self.forward)
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        """Which operations move the same bytes."""
+        return Transfers.of(self.graph)
+
+    @cached_property
+    def walked(self) -> pl.DataFrame:
+        """Handoffs with a gap that was walked."""
+        has_gap = (pl.col("gap_ns") >= 0).fill_null(value=False)
+        return self.explained.handoffs.filter(has_gap & (pl.col("order") == "ok"))
+
+    @cached_property
+    def begin(self) -> Ints:
+        """Node that the walk of each of `walked` begins at."""
+        return find_walks(self.graph, self.walked).begin if self.walked.height else np.zeros(0, np.int64)
+
+    @cached_property
+    def allowed(self) -> tuple[Ints, Indices]:
+        """How late each node may be with all units ending when they did (`gapscope.graph.allowance.latest`).
 
         A rank that was not the last to end a unit may end it later, as late as the last.
         """
@@ -63,38 +98,62 @@ class Model:
             pl.Series(range(self.units.table.height)), self.units.table["end_ns"], default=None, return_dtype=pl.Int64
         )
         known = ends.with_columns(unit_ns=end_ns).drop_nulls()
-        node = known["node"].to_numpy()
+        node = self.forward.places(known["node"].to_numpy())
         spare = (known["unit_ns"] - known["end_ns"]).to_numpy()
         return latest(self.forward, node, self.forward.time[node] + spare)
 
     @cached_property
     def _reaching(self) -> Ints:
         """How late each node may be for what each unit ended with, of its last rank alone."""
-        last = self.units.last[self.units.last != NO_NODE]
+        last = self.forward.places(self.units.last[self.units.last != NO_NODE])
         return latest(self.forward, last, self.forward.time[last])[0]
 
-    def reaches_an_end(self, nodes: Ints) -> bool:
-        """Tell whether what a step or request ended with hangs on any of some nodes, by what is recorded."""
-        return bool((self._reaching[nodes] < NEVER).any()) if len(nodes) else False
+    def reaches_an_end(self, places: Ints) -> bool:
+        """Tell whether what a step or request ended with hangs on any of some nodes of `forward`."""
+        return bool((self._reaching[places] < NEVER).any()) if len(places) else False
 
     def _name(self, node: int) -> str:
         items, item = self.graph.items, node // 2
-        frame, position = (items.ops, item) if item < items.n_ops else (items.hosts, item - items.n_ops)
-        row = frame.row(position, named=True)
+        number = pl.Series([item])
+        row = (items.ops_at(number) if item < items.n_ops else items.hosts_at(number)).row(0, named=True)
         return f"the {'end' if node % 2 else 'start'} of {row['name']} on rank {row['rank']}"
 
     @cached_property
     def parts(self) -> pl.DataFrame:
         """One row per tile, in the order of table ``tiles``.
 
-        Columns: ``handoff_id, start_ns, end_ns, cause, rank, phase``, the edge of its handoff (`EDGE`), ``counted``
-        (percentiles are over its handoff), and ``node``: the tile is time right before it (null: not in the graph).
+        Columns: ``handoff_id, start_ns, end_ns, length_ns, cause, rank, phase``, ``handoff`` (its row in table
+        ``handoffs``), ``counted`` (percentiles are over its handoff), and ``node``: the tile is time right before it
+        (null: not in the graph).
         """
-        passed = self.explained.passed.with_columns(
-            phase=self.explained.tiles["phase"], cause=pl.col("cause").cast(pl.String), node=self._nodes
+        passed, handoffs = self.explained.passed, self.explained.handoffs
+        # Tiles of one handoff stand together: only the first of each is looked up.
+        is_first = passed.select(
+            (pl.col("handoff_id") != pl.col("handoff_id").shift(1)).fill_null(value=True)
+        ).to_series()
+        rows = handoffs.select("handoff_id").with_row_index("handoff")
+        found = (
+            passed.filter(is_first).select("handoff_id").join(rows, on="handoff_id", how="left", maintain_order="left")
         )
-        edges = self.explained.handoffs.select("handoff_id", *EDGE, counted=COUNTED)
-        return passed.join(edges, on="handoff_id", how="left", maintain_order="left")
+        handoff = found["handoff"].gather(is_first.cum_sum() - 1)
+        counted = handoffs.select(COUNTED).to_series().gather(handoff)
+        return passed.select(
+            "handoff_id", "start_ns", "end_ns", "cause", "rank", length_ns=pl.col("end_ns") - pl.col("start_ns"),
+            phase=self.explained.tiles["phase"], handoff=handoff, counted=counted, node=self._nodes,
+        )  # fmt: skip
+
+    @cached_property
+    def by_node(self) -> pl.DataFrame:
+        """Rows of `parts` that lie before a node, in the order of that and of their times.
+
+        Columns: ``row`` (of `parts`), ``place`` (of the node in `forward`), ``start_ns, end_ns``.
+        """
+        known = self.parts.select("node", "start_ns", "end_ns").with_row_index("row").drop_nulls("node")
+        known = known.sort("node", "start_ns", "end_ns", "row")
+        node = known["node"].to_numpy()
+        is_first = np.concatenate([np.ones(min(len(node), 1), np.bool_), node[1:] != node[:-1]])
+        place = self.forward.places(node[is_first])[np.cumsum(is_first) - 1]
+        return known.select("row", "start_ns", "end_ns", place=pl.Series(place, dtype=pl.Int32))
 
     @cached_property
     def _nodes(self) -> pl.Series:
@@ -103,23 +162,44 @@ class Model:
         node = 2 * item + (what == BODY)
         node[(item < 0) | (what == UNKNOWN)] = -1
         # Host time right before a consumer that is itself no item: it lies before what its thread does next.
-        ends = passed["end_ns"].to_numpy()
-        for i in np.flatnonzero((what == LEAD) & (item >= items.n_ops)):
-            node[i] = self._next_on_thread(int(item[i]), int(ends[i]))
+        lead = np.flatnonzero((what == LEAD) & (item >= items.n_ops))
+        if len(lead):
+            ends = passed["end_ns"].to_numpy()[lead]
+            node[lead] = next_on_thread(items.start, items.end, items.lane, item[lead], ends)
         return pl.Series(node).replace(-1, None)
 
-    def _next_on_thread(self, item: int, at_ns: int) -> int:
-        """Return what comes next on a thread after a time: the end of an item, or the start of one; -1: nothing does.
 
-        Args:
-            item: The item of the thread that began last before.
-            at_ns: The time.
-        """
-        lane, hosts = self.graph.items.lane, self.graph.items.n_ops
-        of_hosts = lane[hosts:]
-        first, until = (hosts + np.searchsorted(of_hosts, lane[item], side=s) for s in ("left", "right"))
-        found = first + np.searchsorted(self.graph.items.start[first:until], at_ns, side="left")
-        end = self.graph.items.end[item]
-        if end > at_ns and (found == until or end < self.graph.items.start[found]):
-            return 2 * item + 1
-        return int(2 * found) if found < until else -1
+@leaf
+def _next_on_thread(  # noqa: PLR0917 - what it looks at
+    start: Ints, end: Ints, lane: Indices, item: Ints, at_ns: Ints, found: Ints
+) -> None:
+    for i in range(len(item)):
+        low, high = item[i], np.int64(len(start))
+        # Items of a thread stand together, and began in this order: the first that is of another, or begins later.
+        while low < high:
+            middle = (low + high) // 2
+            if lane[middle] > lane[item[i]] or start[middle] >= at_ns[i]:
+                high = middle
+            else:
+                low = middle + 1
+        is_there = low < len(start) and lane[low] == lane[item[i]]
+        last = end[item[i]]
+        if last > at_ns[i] and (not is_there or last < start[low]):
+            found[i] = 2 * item[i] + 1
+        else:
+            found[i] = 2 * low if is_there else -1
+
+
+def next_on_thread(start: Ints, end: Ints, lane: Indices, item: Ints, at_ns: Ints) -> Ints:
+    """Return what comes next on a thread after a time: the end of an item, or the start of one; -1: nothing does.
+
+    Args:
+        start: Starts of all items.
+        end: Ends of all items.
+        lane: Their lanes; items of one stand together, in ascending order of lanes.
+        item: The items that began last before, all of hosts.
+        at_ns: The times.
+    """
+    found = np.empty(len(item), np.int64)
+    _next_on_thread(start, end, lane, item, at_ns, found)
+    return found

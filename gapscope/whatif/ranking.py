@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.schema import FIXES, dtypes
-from gapscope.whatif.effects import SENSITIVE, replayed
+from gapscope.whatif.effects import SENSITIVE, sooner
+from gapscope.whatif.losses import clock_error, gone_before
 from gapscope.whatif.model import Model
-from gapscope.whatif.scenario import P10, Scenario, chosen, gone_before
+from gapscope.whatif.scenario import P10, Scenario, shrunk
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 MOST = 10
 _LEAST_SHARE = 0.005
@@ -32,43 +38,58 @@ def ranked(model: Model) -> pl.DataFrame:
     parts = model.parts.filter("counted")
     if not parts.height or not units.filter(pl.col("unit") == unit).height:
         return pl.DataFrame(schema=dtypes(FIXES))
-    length = pl.col("end_ns") - pl.col("start_ns")
-    sums = parts.group_by("cause", "rank").agg(handoff_ns=length.sum(), handoffs=pl.col("handoff_id").n_unique())
+    sums = parts.group_by("cause", "rank").agg(
+        handoff_ns=pl.col("length_ns").sum(), handoffs=pl.col("handoff").n_unique()
+    ).with_columns(pl.col("cause").cast(pl.String))  # fmt: skip
     total = int(sums["handoff_ns"].sum())
     sums = sums.filter((pl.col("handoff_ns") >= total * _LEAST_SHARE) & (pl.col("cause") != "unexplained"))
     sums = sums.sort("handoff_ns", "cause", descending=[True, False]).head(MOST)
-    listed_ns = sums["handoff_ns"].sum()
-    rows = []
+    # Which of the listed each tile is of.
+    numbers = sums.select(
+        pl.col("cause").cast(parts.schema["cause"]), "rank", number=pl.int_range(pl.len(), dtype=pl.Int8)
+    )
+    every = model.parts.select("cause", "rank").join(
+        numbers, on=["cause", "rank"], how="left", nulls_equal=True, maintain_order="left"
+    )  # fmt: skip
+    number = every["number"].fill_null(-1).to_numpy()
+    listed_ns, rows = int(sums["handoff_ns"].sum()), []
     for to in ("0", P10):
-        every = []
-        for cause, rank, handoff_ns, handoffs in sums.iter_rows():
-            scenario = Scenario(cause=cause, to=to)
-            tiles = chosen(model, scenario).filter(pl.col("rank").eq_missing(rank))
-            every.append(tiles)
-            rows.append(_row(model, tiles, unit) | {"cause": cause, "rank": rank, "to": to,
-                                                   "handoff_ns": handoff_ns, "handoffs": handoffs})  # fmt: skip
-        if len(every) > 1:
-            of_any = parts.join(sums, on=["cause", "rank"], how="semi", nulls_equal=True)["handoff_id"].n_unique()
-            both = {"cause": None, "rank": None, "to": to, "handoff_ns": int(listed_ns), "handoffs": of_any}
-            rows.append(_row(model, pl.concat(every), unit) | both)
+        gone = shrunk(model, Scenario(to=to)).to_numpy()
+        for i, (cause, rank, handoff_ns, handoffs) in enumerate(sums.iter_rows()):
+            one = {"cause": cause, "rank": rank, "to": to, "handoff_ns": handoff_ns, "handoffs": handoffs}
+            rows.append(_row(model, gone, number == i, unit) | one)
+        if sums.height > 1:
+            of_any = model.parts.filter(pl.Series(number >= 0) & pl.col("counted"))["handoff"].n_unique()
+            both = {"cause": None, "rank": None, "to": to, "handoff_ns": listed_ns, "handoffs": of_any}
+            rows.append(_row(model, gone, number >= 0, unit) | both)
     table = pl.DataFrame(rows, schema=dtypes(FIXES))
     return table.sort(
         pl.col("to") != "0", pl.col("cause").is_null(), -pl.col("sooner_high_p50_ns"), "cause", "rank", nulls_last=True
     )
 
 
-def _row(model: Model, tiles: pl.DataFrame, unit: str) -> dict[str, object]:
-    effect = replayed(model, gone_before(model, tiles))
-    mine = effect.filter((pl.col("unit") == unit) & pl.col("steady"))
-    low, high, before = (
-        mine[c].quantile(0.5, interpolation="linear") for c in ("sooner_low_ns", "sooner_high_ns", "before_ns")
-    )
-    row = {"unit": unit, "units": mine.height, "before_p50_ns": None if before is None else round(before)}
+def _row(model: Model, gone: Ints, chosen: Bools, unit: str) -> dict[str, object]:
+    effect = sooner(model, gone_before(model, gone, chosen))
+    table = model.timeline.table
+    mine = table.select((pl.col("unit") == unit) & pl.col("steady")).to_series()
+    before = table["before_ns"].filter(mine).quantile(0.5, interpolation="linear")
+    row: dict[str, object] = {
+        "unit": unit,
+        "units": int(mine.sum()),
+        "before_p50_ns": None if before is None else round(before),
+        "uncertainty_ns": clock_error(model, gone, chosen),
+    }
+    low, high = (_median(effect[name], mine) for name in ("sooner_low_ns", "sooner_high_ns"))
     if low is None or high is None:
         return row
+    no_node = chosen & model.parts.select(pl.col("counted") & pl.col("node").is_null()).to_series().to_numpy()
     return row | {
         "sooner_low_p50_ns": round(low),
         "sooner_high_p50_ns": round(high),
         "is_sensitive": bool(high > 0 and (high - low) > SENSITIVE * high),
-        "not_replayed_ns": int(tiles.filter("counted", pl.col("node").is_null())["gone_ns"].sum()),
+        "not_replayed_ns": int(gone[no_node].sum()),
     }
+
+
+def _median(values: Ints | None, mine: pl.Series) -> float | None:
+    return None if values is None else pl.Series(values).filter(mine).quantile(0.5, interpolation="linear")

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from gapscope.causes.headroom import on_all_ranks
 from gapscope.causes.names import CAUSES
 from gapscope.errors import UsageError
 from gapscope.phases import PHASES
 from gapscope.whatif.model import COUNTED, EDGE, Model
 
 P10 = "p10"
-_CLASS = [*EDGE, "cause", "rank"]
+_CLASS = ["edge", "cause", "rank"]
 
 
 @dataclass(frozen=True)
@@ -78,30 +77,48 @@ def chosen(model: Model, scenario: Scenario) -> pl.DataFrame:
     Raises:
         UsageError: None fits; the message lists what there is.
     """
-    parts = model.parts.with_columns(length_ns=pl.col("end_ns") - pl.col("start_ns"))
-    share = scenario.share()
-    if share is not None:
-        parts = parts.with_columns(gone_ns=(pl.col("length_ns") * (1 - share)).round().cast(pl.Int64))
-    else:
-        parts = _to_best_tenth(model, parts)
-    wanted = {
-        name: getattr(scenario, name) for name in ("cause", "src_rank", "dst_rank", "rank", "phase", "handoff_id")
-    }
-    found = parts
-    for name, value in wanted.items():
-        found = found if value is None else found.filter(pl.col(name) == value)
-    if not found.height:
-        there = ", ".join(sorted(parts["cause"].unique())) or "none at all"
+    return model.parts.with_columns(gone_ns=shrunk(model, scenario)).filter(fitting(model, scenario))
+
+
+def fitting(model: Model, scenario: Scenario) -> pl.Series:
+    """Return for each row of `Model.parts` whether it shrinks.
+
+    Raises:
+        UsageError: None does; the message lists what there is.
+    """
+    parts, handoffs = model.parts, model.explained.handoffs
+    fits = pl.repeat(value=True, n=parts.height, eager=True)
+    for frame, names in ((parts, ("cause", "rank", "phase", "handoff_id")), (handoffs, ("src_rank", "dst_rank"))):
+        for name in names:
+            value = getattr(scenario, name)
+            if value is not None:
+                same = frame.select((pl.col(name) == value).fill_null(value=False)).to_series()
+                fits &= same if frame is parts else same.gather(parts["handoff"])
+    if not fits.any():
+        there = ", ".join(sorted(parts["cause"].unique().cast(pl.String))) or "none at all"
         raise UsageError(f"No tile fits ({scenario.words()}). Causes that there are: {there}.")
-    return found
+    return fits
 
 
-def _to_best_tenth(model: Model, parts: pl.DataFrame) -> pl.DataFrame:
-    """Return tiles with ``gone_ns`` so that each handoff keeps what the best tenth spends on that cause."""
+def shrunk(model: Model, scenario: Scenario) -> pl.Series:
+    """Return how much of each tile would be gone, were it chosen: ``gone_ns`` per row of `Model.parts`."""
+    share = scenario.share()
+    if share is None:
+        return _to_best_tenth(model)
+    return model.parts.select(gone_ns=(pl.col("length_ns") * (1 - share)).round().cast(pl.Int64)).to_series()
+
+
+def _to_best_tenth(model: Model) -> pl.Series:
+    """Return ``gone_ns`` so that each handoff keeps what the best tenth spends on that cause."""
+    handoffs = model.explained.handoffs
+    edges = handoffs.select(EDGE).unique(maintain_order=True).with_row_index("edge")
+    edge = handoffs.select(EDGE).join(edges, on=EDGE, how="left", nulls_equal=True, maintain_order="left")["edge"]
     counted = COUNTED & (pl.col("gap_ns") >= 0)  # one without a gap has no tiles, but counts
-    numbers = model.explained.handoffs.filter(counted).group_by(EDGE).agg(handoffs=pl.len())
-    totals = parts.group_by("handoff_id", *_CLASS, "counted").agg(total_ns=pl.col("length_ns").sum())
-    with_it = totals.filter("counted").group_by(_CLASS).agg("total_ns").join(numbers, on=EDGE, nulls_equal=True)
+    numbers = handoffs.select(edge=edge, counted=counted).filter("counted").group_by("edge").agg(handoffs=pl.len())
+    parts = model.parts.select("handoff", "cause", "rank", "counted", "length_ns")
+    totals = parts.group_by("handoff", "cause", "rank", "counted").agg(total_ns=pl.col("length_ns").sum())
+    totals = totals.with_columns(edge=edge.gather(totals["handoff"]))
+    with_it = totals.filter("counted").group_by(_CLASS).agg("total_ns").join(numbers, on="edge")
     # Handoffs without the cause spend nothing on it: they are the best.
     without = pl.col("handoffs").cast(pl.Int64) - pl.col("total_ns").list.len()
     nth = (pl.col("handoffs").cast(pl.Int64) + 9) // 10 - 1 - without
@@ -110,28 +127,10 @@ def _to_best_tenth(model: Model, parts: pl.DataFrame) -> pl.DataFrame:
             pl.col("total_ns").list.sort().list.get(pl.max_horizontal(nth, 0), null_on_oob=True)
         )
     ).select(*_CLASS, "best_ns")  # fmt: skip
-    joined = parts.join(totals.select("handoff_id", *_CLASS, "total_ns"), on=["handoff_id", *_CLASS], nulls_equal=True,
-                        how="left", maintain_order="left")  # fmt: skip
-    joined = joined.join(best, on=_CLASS, how="left", nulls_equal=True, maintain_order="left")
+    totals = totals.join(best, on=_CLASS, how="left", nulls_equal=True)
+    of_tile = ["handoff", "cause", "rank"]
+    joined = parts.join(totals.select(*of_tile, "total_ns", "best_ns"), on=of_tile, nulls_equal=True, how="left",
+                        maintain_order="left")  # fmt: skip
     over = pl.max_horizontal(pl.col("total_ns") - pl.col("best_ns").fill_null(pl.col("total_ns")), 0)
     gone = (pl.col("length_ns") * over / pl.col("total_ns")).round().cast(pl.Int64)
-    return joined.with_columns(gone_ns=gone).drop("total_ns", "best_ns")
-
-
-def gone_before(model: Model, tiles: pl.DataFrame) -> pl.DataFrame:
-    """Return ``node, duration_ns``: how much of the time before each node is gone.
-
-    Tiles of several handoffs may be the same time of one thread: it counts once.
-
-    Args:
-        model: The model.
-        tiles: Result of `chosen`; those without a node cannot be replayed and change nothing.
-    """
-    known = tiles.filter(pl.col("node").is_not_null() & (pl.col("gone_ns") > 0)).sort("node", "start_ns", "end_ns")
-    reach = pl.col("end_ns").cum_max().shift(1).over("node")
-    new = pl.col("end_ns") - pl.max_horizontal("start_ns", reach.fill_null(pl.col("start_ns")))
-    share = pl.col("gone_ns") / pl.col("length_ns")
-    less = (pl.max_horizontal(new, 0) * share).round().cast(pl.Int64)
-    removed = known.select("node", duration_ns=less).group_by("node").agg(pl.col("duration_ns").sum())
-    removed = removed.select(walk=pl.lit(0, pl.Int64), node=pl.col("node").cast(pl.Int64), duration_ns="duration_ns")
-    return on_all_ranks(model.graph, removed.filter(pl.col("duration_ns") > 0)).select("node", "duration_ns")
+    return joined.select(gone_ns=gone).to_series()

@@ -7,8 +7,7 @@ import polars as pl
 
 from gapscope.causes.facts import item_facts
 from gapscope.causes.units import NO_NODE
-from gapscope.graph import find_walks
-from gapscope.graph.forward import NEVER, absorbers
+from gapscope.graph.allowance import NEVER, absorbers
 from gapscope.schema import SLACK, dtypes
 from gapscope.whatif.model import Model
 
@@ -22,13 +21,15 @@ def unit_slack(model: Model) -> pl.DataFrame:
     Raises:
         ReplayError: See `Model.forward`.
     """
-    walked = model.explained.handoffs.filter((pl.col("gap_ns") >= 0).fill_null(value=False) & (pl.col("order") == "ok"))
+    walked = model.walked
     if not walked.height:
         return pl.DataFrame(schema=dtypes(SLACK))
     forward = model.forward
     allowed, next_way = model.allowed
-    begin = find_walks(model.graph, walked).begin
+    begin = model.begin
     known = begin != NO_NODE
+    begin = np.where(known, begin, NO_NODE)
+    begin[known] = forward.places(begin[known])
     slack = np.full(len(begin), NEVER, np.int64)
     slack[known] = allowed[begin[known]] - forward.time[begin[known]]
     held = absorbers(forward, next_way, np.where(known & (slack > 0) & (slack < NEVER // 2), begin, NO_NODE))

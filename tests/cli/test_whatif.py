@@ -68,9 +68,9 @@ def test_without_a_choice_all_causes_are_listed_with_the_numbers_of_the_json(wha
     ):
         (line,) = [text for text in lines if text.startswith(name)]
         gone, tenth = rows[*key, "0"], rows[*key, "p10"]
-        assert duration(gone["sooner_high_p50_ns"]) in line
-        assert f"{gone['sooner_high_p50_ns'] / gone['before_p50_ns']:.0%}" in line
-        assert line.rstrip().endswith(duration(tenth["sooner_high_p50_ns"]))
+        assert duration(gone["sooner_high_p50_ns"], gone["uncertainty_ns"]) in line
+        assert f"{max(gone['sooner_high_p50_ns'], gone['uncertainty_ns']) / gone['before_p50_ns']:.0%}" in line
+        assert line.rstrip().endswith(duration(tenth["sooner_high_p50_ns"], tenth["uncertainty_ns"]))
     assert f"Medians over 19 steps of {duration(found['fixes'][0]['before_p50_ns'])}" in outcome.out
 
 
@@ -117,8 +117,9 @@ def test_the_numbers_of_the_text_are_those_of_the_json(whatif, choice):
     assert duration(found["gone_ns"]) in outcome.out
     over = found["over"]["step"]
     (line,) = [text for text in outcome.out.splitlines() if re.match(r"steps +\d", text)]
-    for name in ("before_p50_ns", "after_low_p50_ns", "sooner_low_p50_ns", "after_p10_ns", "after_p90_ns"):
+    for name in ("before_p50_ns", "after_low_p50_ns", "after_p10_ns", "after_p90_ns"):
         assert duration(over[name]) in line
+    assert duration(over["sooner_low_p50_ns"], found["uncertainty_ns"]) in line
     # And all of them from the rows.
     steady = [u for u in found["units"] if u["steady"]]
     assert over["n"] == len(steady) == 19
@@ -218,7 +219,7 @@ def printed(parts):
 FIX = {
     "unit": "step", "cause": "movement", "rank": 1, "to": "0", "units": 3, "before_p50_ns": 1_000_000,
     "sooner_low_p50_ns": -20_000, "sooner_high_p50_ns": 50_000, "is_sensitive": True, "handoffs": 3,
-    "handoff_ns": 9_000, "not_replayed_ns": 0,
+    "handoff_ns": 9_000, "not_replayed_ns": 0, "uncertainty_ns": None,
 }  # fmt: skip
 
 
@@ -229,6 +230,32 @@ def test_a_gain_that_may_be_none_is_shown_with_both_bounds():
     assert "hangs on how long launches take" in text
     assert "flag_wait" not in text  # it reaches no end
     assert "1 more causes move the end" in text
+
+
+@pytest.mark.parametrize(
+    ("floor", "gain", "share"),
+    [
+        (None, "8.00 µs … 50.0 µs", "5%"),
+        (0, "8.00 µs … 50.0 µs", "5%"),
+        (8_000, "8.00 µs … 50.0 µs", "5%"),
+        (8_001, "< 8.00 µs … 50.0 µs", "5%"),
+        (50_000, "< 50.0 µs … 50.0 µs", "5%"),
+        (60_000, "< 60.0 µs", "< 6%"),
+    ],
+)
+def test_a_gain_below_the_clock_error_is_no_number(floor, gain, share):
+    fix = {**FIX, "sooner_low_p50_ns": 8_000, "is_sensitive": False, "uncertainty_ns": floor}
+    (row,) = [line for line in printed(render_fixes([fix])).splitlines() if "movement" in line]
+    assert re.split(r"\s{2,}", row.strip()) == ["movement @ rank 1", gain, share, "-"]
+    found = {
+        "scenario": "movement := 0", "tiles": 1, "gone_ns": 5_000, "not_replayed_ns": 0, "uncertainty_ns": floor,
+        "over": {"step": {"n": 3, "before_p50_ns": 1_000_000, "sooner_low_p50_ns": 8_000, "sooner_high_p50_ns": 50_000,
+                          "after_low_p50_ns": 950_000, "after_high_p50_ns": 992_000, "after_p10_ns": 950_000,
+                          "after_p90_ns": 992_000}},
+        "handoffs": [],
+    }  # fmt: skip
+    (row,) = [line for line in printed([render_effects(found)]).splitlines() if line.strip().startswith("steps")]
+    assert re.split(r"\s{2,}", row.strip())[4:6] == [gain, share]
 
 
 def test_units_of_no_length_and_none_at_all():
@@ -243,6 +270,7 @@ def test_units_of_no_length_and_none_at_all():
 def test_a_scenario_that_reaches_nothing():
     found = {
         "scenario": "movement := 0", "tiles": 1, "gone_ns": 5_000, "not_replayed_ns": 5_000,
+        "uncertainty_ns": 0,
         "over": {"step": {"n": 0}, "request": {"n": 0}},
         "handoffs": [{"handoff_id": "a", "gap_ns": 9_000, "removable_ns": None, "unit_slack_ns": 0,
                       "absorbed_rank": None, "absorbed_by": None}],

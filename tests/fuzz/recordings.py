@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import polars as pl
@@ -133,7 +134,7 @@ def analyzed(source: SourceTables, others: tuple[SourceTables, ...] = ()) -> Ana
         alignment.table,
         [*trace.findings, *built.findings],
         {},
-        alignment,
+        stages=SimpleNamespace(alignment=alignment, model=None),
     )
 
 

@@ -195,7 +195,7 @@ def test_real_json_cut_at_many_lengths(tmp_path, name, part):
     """Every second cut is of the compressed file, the others of what is in it; one in four is analyzed."""
     undamaged = whole(name)
     packed, plain = (DATA / name).read_bytes(), content(name)
-    for number, length in enumerate(cuts(name, len(packed), 28, part)):
+    for number, length in enumerate(cuts(name, len(packed), 16, part)):
         if number % 2:
             path = write(tmp_path, name, packed[:length])
         else:

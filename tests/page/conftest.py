@@ -47,13 +47,13 @@ def chromium():
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents and {"browser", "opened"} & set(item.fixturenames):
+        if here in item.path.parents and "browser" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("browser"))  # one browser for all of them
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
-    """A browser for the tests of one file: while it is open, its driver's event loop is in the way of asyncio's."""
+    """A browser for the tests of this folder: while it is open, its driver's event loop is in the way of asyncio's."""
     program = chromium()
     if program is None:
         pytest.skip("no chromium: install Debian's package chromium, or set GAPSCOPE_CHROMIUM to the program")
@@ -95,13 +95,28 @@ def report_of(analysis_of, tmp_path_factory):
     return written
 
 
-@pytest.fixture
-def opened(browser, report_of):
-    """Return a function that opens a report; what goes wrong in the page fails the test."""
-    contexts = []
-    wrong = []
+class Opening:
+    """Opens reports in a browser; `wrong` is what went wrong in them."""
 
-    def watched(page, path):
+    def __init__(self, browser, report_of):
+        self._browser, self._report_of = browser, report_of
+        self._contexts = []
+        self.wrong = []
+
+    def __call__(self, what="demo", fragment="", *, width=1280, height=900, dark=False, **options):
+        path = self._report_of(what, **options)
+        context = self._browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        context.set_default_timeout(120_000)  # a machine may be busy; nothing here measures time
+        self._contexts.append(context)
+        page = self._watched(context.new_page(), path)
+        page.goto(path.as_uri() + fragment)
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    def _watched(self, page, path):
+        wrong = self.wrong
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
@@ -109,19 +124,42 @@ def opened(browser, report_of):
         page.on("request", lambda request: None if request.url.startswith(own) else wrong.append(request.url))
         return page
 
-    def open_report(what="demo", fragment="", *, width=1280, height=900, dark=False, **options):
-        path = report_of(what, **options)
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
-        context.set_default_timeout(120_000)  # a machine may be busy; nothing here measures time
-        contexts.append(context)
-        page = watched(context.new_page(), path)
-        page.goto(path.as_uri() + fragment)
-        page.wait_for_selector("html[data-ready]")
-        return page
+    def close(self):
+        for context in self._contexts:
+            context.close()
 
-    yield open_report
-    for context in contexts:
-        context.close()
+
+@pytest.fixture
+def opened(browser, report_of):
+    """Return a function that opens a report of one's own; what goes wrong in the page fails the test."""
+    opening = Opening(browser, report_of)
+    yield opening
+    opening.close()
+    assert opening.wrong == []
+
+
+@pytest.fixture(scope="package")
+def shared_pages(browser, report_of):
+    """Return the opening of pages that all tests of this folder may look at, and those that are open, by name."""
+    opening = Opening(browser, report_of)
+    yield opening, {}
+    opening.close()
+
+
+@pytest.fixture
+def seen(shared_pages):
+    """Return a function that gives a page that is open already, as opening one takes two seconds.
+
+    Tests look at it and pick handoffs; they do not sort, filter or choose colors. Which one is picked is not known.
+    """
+    opening, pages = shared_pages
+
+    def look(name="demo"):
+        if name not in pages:
+            pages[name] = opening(name)
+        return pages[name]
+
+    yield look
+    wrong = [*opening.wrong]
+    opening.wrong.clear()
     assert wrong == []

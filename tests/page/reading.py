@@ -26,3 +26,9 @@ def picked(page, handoff_id):
     """Wait until a handoff is drawn."""
     page.wait_for_function("id => document.getElementById('picked').dataset.handoff === id", arg=handoff_id)
     page.wait_for_selector("#picked[data-state=drawn]")
+
+
+def pick(page, handoff_id):
+    """Pick a handoff and wait until it is drawn."""
+    page.evaluate("id => gapscope.show({ handoff: id })", handoff_id)
+    picked(page, handoff_id)

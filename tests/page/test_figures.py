@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.summary import COUNTED
-from tests.page.reading import picked
+from tests.page.reading import pick, picked
 
 DATA = "name => document.getElementById(`figure-${name}`).data"
 
@@ -18,9 +18,9 @@ def drawn(page, name):
     return page.evaluate(DATA, name)
 
 
-def test_every_handoff_with_a_gap_is_a_dot_at_its_gap(opened, analysis_of):
+def test_every_handoff_with_a_gap_is_a_dot_at_its_gap(seen, analysis_of):
     handoffs = analysis_of("zero_bubble").handoffs
-    page = opened("zero_bubble")
+    page = seen("zero_bubble")
     dots = {}
     for trace in drawn(page, "gaps"):
         if trace["mode"] == "markers":
@@ -34,9 +34,9 @@ def test_every_handoff_with_a_gap_is_a_dot_at_its_gap(opened, analysis_of):
     assert len(dots) > 100
 
 
-def test_shares_of_causes_are_those_of_the_summary(opened, analysis_of):
+def test_shares_of_causes_are_those_of_the_summary(seen, analysis_of):
     causes = analysis_of("zero_bubble").summary["causes"]
-    page = opened("zero_bubble")
+    page = seen("zero_bubble")
     edges = [e for e in causes["edges"] if e["gap_ns"]]
     shares = {}
     for trace in drawn(page, "causes"):
@@ -49,9 +49,9 @@ def test_shares_of_causes_are_those_of_the_summary(opened, analysis_of):
     assert {k: round(v, 9) for k, v in shares.items()} == {k: round(v, 9) for k, v in meant.items()}
 
 
-def test_parts_of_a_step_sum_to_its_length(opened, analysis_of):
+def test_parts_of_a_step_sum_to_its_length(seen, analysis_of):
     analysis = analysis_of("demo")
-    page = opened("demo")
+    page = seen("demo")
     sums = {}
     for trace in drawn(page, "units"):
         for x, y in zip(trace["x"], trace["y"], strict=True):
@@ -75,17 +75,17 @@ def test_a_click_on_a_dot_picks_its_handoff(opened):
     picked(page, "0>1/0/20")
 
 
-def test_pictures_of_the_clocks(opened):
-    page = opened("gloo")
+def test_pictures_of_the_clocks(seen):
+    page = seen("gloo")
     traces = drawn(page, "clock-0")
     assert any(trace["name"] == "chosen offset" for trace in traces)
     assert page.locator("#clocks figcaption").first.text_content().startswith("Offset of ")
 
 
-def test_figures_are_told_in_words(opened):
-    page = opened("demo")
+def test_figures_are_told_in_words(seen):
+    page = seen("demo")
     labels = page.eval_on_selector_all(".plot", "plots => plots.map(plot => plot.getAttribute('aria-label'))")
     assert len(labels) >= 6
     assert all(len(label) > 20 for label in labels if label != "Timeline")
-    picked(page, "0>1/0/28")
+    pick(page, "0>1/0/28")
     assert "late_submission 2.17 ms" in page.locator("#timeline").get_attribute("aria-label")

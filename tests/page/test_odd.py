@@ -9,7 +9,7 @@ import gapscope
 from gapscope.page.page import render_report
 from tests.page.built import HOSTILE, KERNEL, hostile, unaligned, without_handoffs
 from tests.page.large import enlarged
-from tests.page.reading import caption, cells, picked
+from tests.page.reading import caption, cells, pick, picked
 
 SHOW_ALL = "() => document.querySelectorAll('[data-figure]').forEach(place => place.scrollIntoView())"
 
@@ -19,8 +19,7 @@ def test_names_that_are_html_are_shown_as_they_are(opened):
     assert analysis.handoffs.height == 3
     page = opened(analysis)
     handoff_id = analysis.handoffs["handoff_id"][1]
-    page.evaluate("id => gapscope.show({ handoff: id })", handoff_id)
-    picked(page, handoff_id)
+    pick(page, handoff_id)
     page.evaluate(SHOW_ALL)
     page.wait_for_timeout(300)
     bars = page.evaluate("() => document.getElementById('timeline').data.flatMap(trace => trace.hovertext)")
@@ -51,8 +50,7 @@ def test_clocks_that_are_decades_apart(opened):
     assert analysis.handoffs["status"].to_list() == ["unaligned"] * 3
     page = opened(analysis)
     handoff = analysis.handoffs.row(1, named=True)
-    page.evaluate("id => gapscope.show({ handoff: id })", handoff["handoff_id"])
-    picked(page, handoff["handoff_id"])
+    pick(page, handoff["handoff_id"])
     shown = {row[0].replace(" ", "_"): row[5] for row in cells(page, caption(page, "Events"))}
     for event in ("producer_finish", "submit", "available", "consumer_start"):
         at = handoff[f"{event}_ns"]
@@ -72,9 +70,9 @@ def test_a_recording_without_handoffs(opened):
 
 
 @pytest.mark.parametrize("recording", ["collectives", "unmarked", "cpu"])
-def test_other_kinds_of_recordings(opened, analysis_of, recording):
+def test_other_kinds_of_recordings(seen, analysis_of, recording):
     analysis = analysis_of(recording)
-    page = opened(recording)
+    page = seen(recording)
     page.evaluate(SHOW_ALL)
     shown = [row[0] for row in cells(page, "#handoff-rows table")]
     page.wait_for_selector("#picked[data-state=drawn]")
@@ -92,8 +90,7 @@ def test_where_there_is_no_room_the_longest_gaps_have_what_surrounds_them(opened
     foot = page.locator("footer").inner_text()
     assert f"around {len(kept)} of 124 handoffs: those with the longest gaps of each edge" in foot
     without = next(id_ for id_, has in has_context.items() if not has)
-    page.evaluate("id => gapscope.show({ handoff: id })", without)
-    picked(page, without)
+    pick(page, without)
     assert "What was recorded around it is not in this file" in page.locator("#picked-notes").inner_text()
     longest = page.evaluate("() => gapscope.page.handoffs.handoff_id[gapscope.table.order[0]]")
     assert has_context[longest]

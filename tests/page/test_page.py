@@ -17,9 +17,9 @@ from gapscope.wording import duration, percent
 from tests.page.reading import caption, cells, heads
 
 
-def test_the_head_says_what_the_text_report_says(opened, analysis_of):
+def test_the_head_says_what_the_text_report_says(seen, analysis_of):
     summary = analysis_of("zero_bubble").summary
-    page = opened("zero_bubble")
+    page = seen("zero_bubble")
     assert page.title() == "gapscope: 124 handoffs on 6 edges between 2 ranks"
     assert page.locator("h1").text_content() == "124 handoffs on 6 edges between 2 ranks"
     said = page.locator(".facts").inner_text()
@@ -31,18 +31,18 @@ def test_the_head_says_what_the_text_report_says(opened, analysis_of):
     assert "uninstrumented host time" in page.locator("#overview details").text_content()
 
 
-def test_tables_are_those_of_the_text_report(opened, analysis_of):
+def test_tables_are_those_of_the_text_report(seen, analysis_of):
     summary = analysis_of("zero_bubble").summary
-    page = opened("zero_bubble")
+    page = seen("zero_bubble")
     meant = [[str(cell) for cell in row] for row in zip(*(c.cells for c in render_edges(summary).columns), strict=True)]
     assert cells(page, caption(page, "Gaps per edge, over the counted handoffs")) == meant
     assert len(meant) == 6
 
 
-def test_causes_of_an_edge_and_what_holds_next(opened, analysis_of):
+def test_causes_of_an_edge_and_what_holds_next(seen, analysis_of):
     analysis = analysis_of("demo")
     edge = analysis.summary["causes"]["edges"][0]
-    page = opened("demo")
+    page = seen("demo")
     rows = cells(page, caption(page, "Causes per edge, over the counted handoffs"))
     for row, cause in zip(rows, edge["causes"], strict=True):
         share, mean = percent(cause["handoff_ns"] / edge["gap_ns"]), duration(round(cause["handoff_ns"] / 19))
@@ -50,8 +50,8 @@ def test_causes_of_an_edge_and_what_holds_next(opened, analysis_of):
     assert rows[0][6:9] == ["19 of 19", "2.13 ms sooner", "submit_call in 19 of 19"]
 
 
-def test_three_totals_stand_apart(opened):
-    page = opened("demo")
+def test_three_totals_stand_apart(seen):
+    page = seen("demo")
     totals = caption(page, "Three totals, which are not added: exposure along one path, handoff time, wall time")
     names = ["steps wait for", "of step time", "mean per step", "handoff time", "wall time", ""]
     assert heads(page, totals) == names
@@ -61,18 +61,18 @@ def test_three_totals_stand_apart(opened):
     assert said in page.locator("#exposure").inner_text()
 
 
-def test_what_fixes_would_bring(opened, analysis_of):
+def test_what_fixes_would_bring(seen, analysis_of):
     summary = analysis_of("demo").summary
-    page = opened()
+    page = seen()
     rows = cells(page, caption(page, "What would have been without a cause"))
     meant = render_fixes(summary["fixes"])[0]
     assert rows == [[str(cell) for cell in row] for row in zip(*(c.cells for c in meant.columns), strict=True)]
     assert any(row[0] == "late_submission @ rank 0" for row in rows)
 
 
-def test_all_findings_stand_with_what_to_do(opened, analysis_of):
+def test_all_findings_stand_with_what_to_do(seen, analysis_of):
     findings = analysis_of("zero_bubble").findings
-    page = opened("zero_bubble")
+    page = seen("zero_bubble")
     shown = page.locator("#findings li").all_inner_texts()
     assert len(shown) == len(findings)
     for text, finding in zip(shown, findings, strict=True):
@@ -81,8 +81,8 @@ def test_all_findings_stand_with_what_to_do(opened, analysis_of):
         assert text.startswith({"error": "error", "warning": "warning", "info": "note"}[finding.level])
 
 
-def test_the_foot_names_version_schema_and_files(opened, analysis_of):
-    page = opened("zero_bubble")
+def test_the_foot_names_version_schema_and_files(seen, analysis_of):
+    page = seen("zero_bubble")
     foot = page.locator("footer").inner_text()
     assert f"gapscope {gapscope.__version__}, schema_version 1." in foot
     assert "around 124 of 124 handoffs" in foot
@@ -100,10 +100,10 @@ def test_the_foot_names_version_schema_and_files(opened, analysis_of):
         ("zero_bubble", "marks", "Marks cost 27.1 µs a bracket on rank 0"),
     ],
 )
-def test_sections_that_stand_where_there_is_something_to_say(opened, recording, section, text):
-    page = opened(recording)
+def test_sections_that_stand_where_there_is_something_to_say(seen, recording, section, text):
+    page = seen(recording)
     assert text in page.locator(f"#{section}").inner_text()
-    assert opened("demo").locator(f"#{section}").count() == 0
+    assert seen("demo").locator(f"#{section}").count() == 0
 
 
 def test_the_reader_chooses_the_colors(opened):
@@ -150,8 +150,8 @@ def test_it_is_used_by_keyboard(opened):
     assert wanted == set()
 
 
-def test_landmarks_and_names(opened):
-    page = opened("zero_bubble")
+def test_landmarks_and_names(seen):
+    page = seen("zero_bubble")
     for role in ("banner", "main", "contentinfo", "navigation"):
         assert page.get_by_role(role).count() == 1
     named = "all => all.map(s => document.getElementById(s.getAttribute('aria-labelledby'))?.textContent ?? '')"

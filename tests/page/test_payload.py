@@ -24,14 +24,11 @@ FRAME = pl.DataFrame(
 ZERO_NS = 1795970127961275803
 
 
-@pytest.fixture(scope="module")
-def decoded(browser, report_of):
+@pytest.fixture
+def decoded(seen):
     """Return a function that decodes columns with the page's own code."""
-    page = browser.new_page()
-    page.goto(report_of("demo").as_uri())
-    page.wait_for_selector("html[data-ready]")
-    yield lambda columns: page.evaluate("columns => gapscope.frameOf(columns)", columns)
-    page.close()
+    page = seen()
+    return lambda columns: page.evaluate("columns => gapscope.frameOf(columns)", columns)
 
 
 def expected(values, zero_ns=0):
@@ -63,8 +60,8 @@ def test_what_json_cannot_say_is_refused():
         pack({"share": float("nan")})
 
 
-def test_absolute_times_are_exact(opened):
-    page = opened()
+def test_absolute_times_are_exact(seen):
+    page = seen()
     zero = "1795970127961275803"
     shown = page.evaluate(
         "zero => [101, '-1795970127961275800', null].map(relative => gapscope.absoluteNs(relative, zero))", zero

@@ -11,7 +11,7 @@ import pytest
 from gapscope.plots.timeline import timeline_spec
 from gapscope.views import timeline_of
 from gapscope.wording import duration, in_words, without_arguments
-from tests.page.reading import caption, cells, picked
+from tests.page.reading import caption, cells, pick
 
 DRAWN = "async id => gapscope.timelineSpec(await gapscope.viewAt(gapscope.indexOf(id)))"
 
@@ -55,9 +55,9 @@ def in_order(spec):
     ("recording", "every"),
     [("demo", 4), ("zero_bubble", 20), ("collectives", 4), ("gloo", 7), ("cpu", 7), ("two_tools", 7)],
 )
-def test_the_page_draws_what_python_draws(opened, analysis_of, recording, every):
+def test_the_page_draws_what_python_draws(seen, analysis_of, recording, every):
     analysis = analysis_of(recording)
-    page = opened(recording)
+    page = seen(recording)
     bars = 0
     for handoff_id in analysis.handoffs["handoff_id"].gather_every(every):
         drawn = in_order(page.evaluate(DRAWN, handoff_id))
@@ -68,13 +68,13 @@ def test_the_page_draws_what_python_draws(opened, analysis_of, recording, every)
 
 
 @pytest.mark.parametrize("recording", ["demo", "zero_bubble"])
-def test_a_picked_handoff_shows_its_tiles(opened, analysis_of, recording):
+def test_a_picked_handoff_shows_its_tiles(seen, analysis_of, recording):
     analysis = analysis_of(recording)
     unsure = analysis.tiles.filter(pl.col("runner_up").is_not_null())["handoff_id"]
     handoff_id = unsure[0] if len(unsure) else "0>1/0/28"
     handoff = analysis.handoffs.row(by_predicate=pl.col("handoff_id") == handoff_id, named=True)
-    page = opened(recording, f"#handoff={handoff_id}")
-    picked(page, handoff_id)
+    page = seen(recording)
+    pick(page, handoff_id)
     gap = duration(handoff["gap_ns"], handoff["gap_uncertainty_ns"])
     title = f"Handoff {handoff_id}: gap {gap} (± {duration(handoff['gap_uncertainty_ns'])})"
     assert page.locator("#picked-title").text_content() == title
@@ -99,10 +99,10 @@ def test_a_picked_handoff_shows_its_tiles(opened, analysis_of, recording):
     ]
 
 
-def test_events_have_their_exact_unix_times(opened, analysis_of):
+def test_events_have_their_exact_unix_times(seen, analysis_of):
     analysis = analysis_of("zero_bubble")
-    page = opened("zero_bubble", "#handoff=1>0/0/73")
-    picked(page, "1>0/0/73")
+    page = seen("zero_bubble")
+    pick(page, "1>0/0/73")
     handoff = analysis.handoffs.row(by_predicate=pl.col("handoff_id") == "1>0/0/73", named=True)
     shown = {row[0].replace(" ", "_"): row for row in cells(page, caption(page, "Events"))}
     events = ("producer_finish", "submit", "receive_post", "movement_start", "available", "consumer_start")
@@ -110,11 +110,11 @@ def test_events_have_their_exact_unix_times(opened, analysis_of):
     assert {event: shown[event][4] for event in events} == {e: handoff[f"{e}_source"] for e in events}
 
 
-def test_sums_and_what_would_remain(opened, analysis_of):
+def test_sums_and_what_would_remain(seen, analysis_of):
     analysis = analysis_of("zero_bubble")
     handoff = analysis.handoffs.filter(pl.col("consumer_bound") & pl.col("slack_ns").is_not_null()).row(0, named=True)
-    page = opened("zero_bubble", f"#handoff={handoff['handoff_id']}")
-    picked(page, handoff["handoff_id"])
+    page = seen("zero_bubble")
+    pick(page, handoff["handoff_id"])
     tiles = analysis.tiles.filter(pl.col("handoff_id") == handoff["handoff_id"])
     sums = tiles.group_by("cause").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
     shown = cells(page, caption(page, "What held the gap, in all"))
@@ -126,9 +126,9 @@ def test_sums_and_what_would_remain(opened, analysis_of):
     assert f"The data could have come {duration(handoff['slack_ns'])} later." in said
 
 
-def test_the_figure_on_the_page_is_that_figure(opened):
-    page = opened("demo", "#handoff=0>1/0/28")
-    picked(page, "0>1/0/28")
+def test_the_figure_on_the_page_is_that_figure(seen):
+    page = seen("demo")
+    pick(page, "0>1/0/28")
     drawn = page.evaluate(
         "() => document.getElementById('timeline').data.map(t => [t.name, t.x.length, t.base?.[0] ?? null])"
     )
@@ -137,9 +137,9 @@ def test_the_figure_on_the_page_is_that_figure(opened):
     assert page.locator("#timeline .barlayer .point").count() > 20
 
 
-def test_the_timeline_pans_and_zooms_by_keys(opened):
-    page = opened("demo", "#handoff=0>1/0/28")
-    picked(page, "0>1/0/28")
+def test_the_timeline_pans_and_zooms_by_keys(seen):
+    page = seen("demo")
+    pick(page, "0>1/0/28")
     shown = "() => document.getElementById('timeline')._fullLayout.xaxis.range"
     before = page.evaluate(shown)
     page.locator("#timeline").focus()

@@ -15,22 +15,22 @@ def numbers():
     return [0, *edges, *ties, *spread, *(-v for v in ties), -940, 123_456_789_012_345]
 
 
-def test_durations(opened):
-    page = opened()
+def test_durations(seen):
+    page = seen()
     values = numbers()
     shown = page.evaluate("values => values.map(v => gapscope.duration(v))", values)
     assert dict(zip(values, shown, strict=True)) == {v: duration(v) for v in values}
 
 
-def test_durations_below_what_the_clocks_resolve(opened):
-    page = opened()
+def test_durations_below_what_the_clocks_resolve(seen):
+    page = seen()
     pairs = [(940, 2_900), (2_899, 2_900), (2_900, 2_900), (-5, 10), (0, 0), (0, 1)]
     shown = page.evaluate("pairs => pairs.map(([v, floor]) => gapscope.duration(v, floor))", pairs)
     assert shown == [duration(*pair) for pair in pairs]
 
 
-def test_sizes_and_shares(opened):
-    page = opened()
+def test_sizes_and_shares(seen):
+    page = seen()
     sizes = [None, 0, 512, 1_023, 1_024, 24_576, 1_048_575, 4_194_304, 2**31, 3 * 2**40]
     assert page.evaluate("values => values.map(gapscope.sizeInBytes)", sizes) == [size(v) for v in sizes]
     shares = [0, 1e-9, 0.004, 0.005, 0.015, 0.025, 0.126, 0.5, 0.995, 1]

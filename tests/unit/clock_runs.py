@@ -8,6 +8,7 @@ import polars as pl
 
 from gapscope.clocks import AlignOptions, align
 from gapscope.events import find_ends
+from gapscope.handoffs import build_handoffs
 from gapscope.testing import Recording, trace
 
 BEGIN = 1_700_000_000_000_000_000
@@ -75,6 +76,14 @@ def aligned(recordings, options=None):
     """Align the recordings of a run."""
     run = trace(*recordings)
     return align(run, find_ends(run), options or AlignOptions())
+
+
+def aligned_with_handoffs(recordings):
+    """Align the recordings of a run; return its handoffs as well, as an analysis has them, without their causes."""
+    run = trace(*recordings)
+    ends = find_ends(run)
+    alignment = align(run, ends)
+    return alignment, build_handoffs(run, ends, alignment).table
 
 
 def codes(alignment):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -12,6 +16,7 @@ from gapscope import cache
 from gapscope.load import assemble
 from gapscope.marks import parse_marks
 from gapscope.readers.base import ReadOptions
+from gapscope.readers.packing import packed
 from gapscope.schema import READER_TABLES
 from gapscope.testing import Recording
 
@@ -137,3 +142,100 @@ def test_a_folder_is_its_files(tmp_path):
     before = cache.content_digest(folder, None)
     (folder / "b").write_text("2")
     assert cache.content_digest(folder, None) != before
+
+
+STORING = """
+import sys
+from pathlib import Path
+from gapscope import cache
+from tests.unit.test_cache import AReader, tables
+print("ready", flush=True)
+for number in range(10_000):
+    failure = cache.store_entry(cache.entry_path(Path(sys.argv[1]), str(number), AReader()), tables())
+    assert failure is None, failure
+"""
+
+
+def storing(folder):
+    run = subprocess.Popen([sys.executable, "-c", STORING, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert run.stdout.readline() == "ready\n"
+    return run
+
+
+def test_runs_that_are_killed_while_they_store_leave_whole_entries_or_none(tmp_path):
+    """Two runs at once store the same entries, and both are killed in the middle of one."""
+    runs = [storing(tmp_path), storing(tmp_path)]
+    time.sleep(0.5)
+    for run in runs:
+        run.kill()
+        run.communicate()
+    entries = [p for p in (tmp_path / "tables").iterdir() if not p.name.startswith(".new-")]
+    assert entries
+    for entry in entries:
+        assert equal(cache.load_entry(entry), tables())
+    again = cache.entry_path(tmp_path, str(len(entries) + 1), AReader())
+    assert cache.store_entry(again, tables()) is None
+    assert equal(cache.load_entry(again), tables())
+
+
+def test_what_a_killed_run_left_goes_after_a_day(tmp_path):
+    entry = cache.entry_path(tmp_path, "digest", AReader())
+    left, fresh = entry.parent / ".new-old", entry.parent / ".new-fresh"
+    for folder in (left, fresh):
+        folder.mkdir(parents=True)
+    os.utime(left, (1_000_000, 1_000_000))
+    cache.store_entry(entry, tables())
+    assert not left.exists()
+    assert fresh.exists()
+
+
+class AFileReader(AReader):
+    """Reads any file as the same tables."""
+
+    def read(self, path, options, progress):
+        source = tables()
+        frames = {name: packed(table.collect()) for name, table in source.tables.items()}
+        return replace(source, packed=frames)
+
+
+def looked_up(path, cache_dir):
+    return cache.Lookup(path, AFileReader(), cache_dir)
+
+
+def test_tables_are_kept_in_the_background_and_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_AT_ONCE_BYTES", 0)
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    lookup = looked_up(file, tmp_path / "cache")
+    assert lookup.kept() is None
+    assert lookup.store(AFileReader().read(file, None, None)) is None
+    assert equal(looked_up(file, tmp_path / "cache").kept(), tables())
+    cache.finish()
+    assert [p.name for p in (tmp_path / "cache" / "tables").iterdir()] == [lookup.entry.name]
+
+
+def test_a_copy_of_a_file_that_was_read_has_its_tables(tmp_path):
+    one, two, other = (tmp_path / name for name in ("one", "two", "other"))
+    for file, content in ((one, b"abc"), (two, b"abc"), (other, b"abd")):
+        file.write_bytes(content)
+    assert looked_up(one, tmp_path / "cache").store(tables()) is None
+    assert equal(looked_up(two, tmp_path / "cache").kept(), tables())
+    assert looked_up(other, tmp_path / "cache").kept() is None
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    lookup = looked_up(file, tmp_path / "cache")
+    assert lookup.kept() is None
+    file.write_bytes(b"abcd")
+    assert "changed" in lookup.store(tables())
+
+
+def test_a_cache_without_room_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    lookup = looked_up(file, tmp_path / "cache")
+    assert "no room" in lookup.store(AFileReader().read(file, None, None))

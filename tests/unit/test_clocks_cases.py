@@ -15,6 +15,7 @@ from tests.unit.clock_runs import (
     Clock,
     S,
     aligned,
+    aligned_with_handoffs,
     assert_consistent,
     assert_truth_inside,
     codes,
@@ -52,14 +53,13 @@ def test_one_direction_bounds_one_side_and_no_handoff_claims_a_violation(behind,
     run = recorded(clocks, two_way(clocks, ways=((0, 1),), gpu=gpu))
     if gpu:  # what ties the device's clock to the host's on both sides
         run[1].sync(clocks[1].at(BEGIN + 25 * MS), clocks[1].at(BEGIN + 25 * MS + 10 * US))
-    analysis = gapscope.analyze(trace(*run))
-    alignment = aligned(run)
+    alignment, handoffs = aligned_with_handoffs(run)
     for found in rows(alignment, 1):
         assert found["quality"] == "half_bounded"
         assert found["hi_ns"] is None
         assert found["lo_ns"] <= behind
-    assert analysis.handoffs["uncertainty_ns"].null_count() == analysis.handoffs.height == 20
-    assert set(analysis.handoffs["order"]) <= {"ok", "cannot_tell"}
+    assert handoffs["uncertainty_ns"].null_count() == handoffs.height == 20
+    assert set(handoffs["order"]) <= {"ok", "cannot_tell"}
     assert_truth_inside(alignment, clocks)
 
 
@@ -231,14 +231,13 @@ def test_two_records_that_only_contradict_each_other_are_not_resolved():
         r["start_ns"] -= 5 * MS
         r["end_ns"] -= 5 * MS
     run = recorded(clocks, recordings)
-    alignment = aligned(run)
+    alignment, handoffs = aligned_with_handoffs(run)
     apart = finding(alignment, "unaligned_clock")
     assert "submit 0>1/0/0" in apart.message
     assert "available 1>0/0/1" in apart.message
     assert "4,8" in apart.message or "4,9" in apart.message  # by how much: 5 ms less both delays
     found = row(alignment, 1)
     assert (found["quality"], found["offset_ns"], found["lo_ns"], found["hi_ns"]) == ("unaligned", None, None, None)
-    handoffs = gapscope.analyze(trace(*run)).handoffs
     assert handoffs["gap_ns"].null_count() == handoffs["uncertainty_ns"].null_count() == handoffs.height == 2
     assert "violation" not in set(handoffs["order"])
 
@@ -271,8 +270,7 @@ def check_step(behind, step, gpu, rank):
     at = BEGIN + 50 * MS + 300 * US
     clocks = [Clock(), Clock(behind)]
     clocks[rank] = Clock(clocks[rank].behind_ns, steps=((at, step),))
-    run = recorded(clocks, two_way(clocks, count=100, gpu=gpu))
-    alignment = aligned(run)
+    alignment, handoffs = aligned_with_handoffs(recorded(clocks, two_way(clocks, count=100, gpu=gpu)))
     assert [c for c in codes(alignment) if c != "clock_moved"] == ["clock_step"]
     assert "stepped" in finding(alignment, "clock_step").message
     assert_consistent(alignment)
@@ -281,15 +279,26 @@ def check_step(behind, step, gpu, rank):
     # A reference that is set back shows some times twice: then nothing can be looked up by them.
     if rank or step > 0:
         assert_true_at_all_times(alignment, clocks, narrow=lambda t: abs(t - at) > 5 * MS, width_ns=width_ns)
-    assert_gaps_are_true(run, 65 * US if gpu else 70 * US)
+    assert_gaps_are_true(handoffs, 65 * US if gpu else 70 * US)
 
 
-def assert_gaps_are_true(run, true_ns):
+def assert_gaps_are_true(handoffs, true_ns):
     """No gap is farther from the truth than is said."""
-    handoffs = gapscope.analyze(trace(*run)).handoffs
     wrong = handoffs.filter((pl.col("gap_ns") - true_ns).abs() > pl.col("uncertainty_ns"))
     assert wrong.select("src_rank", "seq", "gap_ns", "uncertainty_ns").rows() == []
     assert "violation" not in set(handoffs["order"])
+
+
+def test_an_analysis_says_the_same_of_clocks_and_handoffs():
+    clocks = [Clock(), Clock(7 * MS, steps=((BEGIN + 5 * MS + 300 * US, 3 * MS),))]
+    run = recorded(clocks, two_way(clocks, gpu=True))
+    alignment, handoffs = aligned_with_handoffs(run)
+    analysis = gapscope.analyze(trace(*run))
+    assert "clock_step" in codes(alignment)
+    assert analysis.timebase.table.equals(alignment.table)
+    said = [column for column in handoffs.columns if handoffs[column].null_count() < handoffs.height]
+    assert {"gap_ns", "uncertainty_ns", "status", "order"} <= set(said)
+    assert analysis.handoffs.select(said).equals(handoffs.select(said))
 
 
 @pytest.mark.parametrize(("behind", "gpu"), [(0, False), (0, True), (7 * MS, False)])
@@ -338,11 +347,10 @@ def assert_true_at_all_times(alignment, clocks, until=100 * MS, narrow=lambda t:
 def test_two_steps_split_a_clock_twice(steps, behind):
     when = (BEGIN + 50 * MS + 300 * US, BEGIN + 100 * MS + 300 * US)
     clocks = [Clock(), Clock(behind, steps=tuple(zip(when, steps, strict=True)))]
-    run = recorded(clocks, two_way(clocks, count=150))
-    alignment = aligned(run)
+    alignment, handoffs = aligned_with_handoffs(recorded(clocks, two_way(clocks, count=150)))
     assert [c for c in codes(alignment) if c != "clock_moved"] == ["clock_step", "clock_step"]
     assert_true_at_all_times(alignment, clocks, 150 * MS, narrow=lambda t: all(abs(t - w) > 5 * MS for w in when))
-    assert_gaps_are_true(run, 70 * US)
+    assert_gaps_are_true(handoffs, 70 * US)
 
 
 @pytest.mark.parametrize("behind", [0, 90 * DAY])
@@ -407,11 +415,10 @@ def test_k12_in_a_run_of_two_ranks_leaves_handoffs_in_order():
     for recording in run:
         for k in range(64):
             recording.kernel(BEGIN + k * 100 * US, BEGIN + k * 100 * US + 1, BEGIN + k * 100 * US + 50, stream=3)
-    recorded(clocks, run)
-    alignment = aligned(run)
+    alignment, handoffs = aligned_with_handoffs(recorded(clocks, run))
     assert codes(alignment) == ["clock_moved"]
     assert_truth_inside(alignment, clocks)
-    assert set(gapscope.analyze(trace(*run)).handoffs["order"]) == {"ok"}
+    assert set(handoffs["order"]) == {"ok"}
 
 
 def test_a_sync_bounds_a_device_from_above():
@@ -441,11 +448,10 @@ def test_a_relative_file_is_placed_by_messages_both_ways():
     recordings = files(clocks)
     recordings[2] = Recording("rank2", pid=102, clock="relative")
     two_way(clocks, count=40, ways=((0, 1), (1, 0), (2, 1), (1, 2)), recordings=recordings)
-    alignment = aligned(recorded(clocks, recordings))
+    alignment, handoffs = aligned_with_handoffs(recorded(clocks, recordings))
     assert {r["quality"] for r in rows(alignment, 2)} == {"bounded"}
     assert_truth_inside(alignment, clocks)
     assert_consistent(alignment)
-    handoffs = gapscope.analyze(trace(*recordings)).handoffs
     assert handoffs["gap_ns"].null_count() == 0
     # 30 µs from the end of produce to the send, 40 µs on the way, 10 µs until consume.
     assert ((handoffs["gap_ns"] - 70 * US).abs() <= handoffs["uncertainty_ns"]).all()

@@ -8,10 +8,6 @@ import polars as pl
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from gapscope.clocks import align
-from gapscope.events import find_ends
-from gapscope.handoffs import build_handoffs
-from gapscope.testing import trace
 from tests.unit.clock_runs import (
     BEGIN,
     DAY,
@@ -21,6 +17,7 @@ from tests.unit.clock_runs import (
     S,
     against_reference,
     aligned,
+    aligned_with_handoffs,
     assert_consistent,
     assert_truth_inside,
     codes,
@@ -31,14 +28,14 @@ from tests.unit.clock_runs import (
 )
 
 FEW = settings(
-    max_examples=30,
+    max_examples=20,
     phases=[Phase.explicit, Phase.generate],
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 
-FEWER = settings(FEW, max_examples=16)
+FEWER = settings(FEW, max_examples=12)
 
 BEHIND = st.one_of(st.integers(-100, 100), st.integers(-5 * MS, 5 * MS), st.integers(-90 * DAY, 90 * DAY))
 CLOCKS = st.builds(Clock, behind_ns=BEHIND, ppb=st.integers(-30_000, 30_000), device_ns=st.integers(-7 * US, 7 * US))
@@ -115,10 +112,8 @@ def before_and_after(clocks, recordings, moved, first, by):
 
 def without_causes(recordings):
     """What an analysis says of the clocks and the handoffs, at half its cost."""
-    run = trace(*recordings)
-    ends = find_ends(run)
-    alignment = align(run, ends)
-    return SimpleNamespace(alignment=alignment.table, handoffs=build_handoffs(run, ends, alignment).table)
+    alignment, handoffs = aligned_with_handoffs(recordings)
+    return SimpleNamespace(alignment=alignment.table, handoffs=handoffs)
 
 
 def assert_same_handoffs(before, after):

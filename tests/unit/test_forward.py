@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapscope.graph import forward as compiled
+from gapscope.graph.allowance import NEVER, absorbers, latest
 from gapscope.graph.edges import TYPE, TYPES
-from gapscope.graph.forward import FLOOR, NEVER, STICKY, Forward, absorbers, inner_waits, latest
+from gapscope.graph.forward import FLOOR, STICKY, inner_waits
 from gapscope.graph.kernels import NONE
 from tests.unit.test_walk import CALL, CONSUMER, ONE, RECEIVE, SEND, Plain, graph, graphs, late_peer
 
@@ -21,20 +22,13 @@ BOTH = (STICKY, FLOOR)
 EXAMPLES = settings(max_examples=50, deadline=None)
 
 
-def forward(g, bounds, window=None):
-    """What `forward_of` makes of a graph, from its arrays."""
-    n = 2 * len(g.start)
-    time = np.stack([g.start, g.end], axis=1).ravel()
-    window = np.zeros(n, np.int32) if window is None else np.array(window, np.int32)
-    inner = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.first)
-    first, source, ready, kind = compiled._ways(g, bounds, window, inner, len(g.source) + 4 * len(g.start) + 1)
-    order, dropped = compiled._ordered(first, source, ready)
-    kept = ready < AGE
-    lag = np.where(kept, ready - time[source], 0)
-    binding, residual = compiled._bindings(first, source, lag, kept, time)
-    floor = compiled._floors(kind, binding, residual)
-    lag = np.where(kept, lag, -AGE)
-    return Forward(time, order, first, source, lag, kind, binding, residual, floor, int(dropped))
+ALWAYS = np.array([-(2**61), 2**61])
+"""One window of the clocks."""
+
+
+def forward(g, bounds, edges=ALWAYS):
+    """All nodes of a graph, from its arrays."""
+    return compiled.whole(g, bounds, edges)
 
 
 # The plain version ------------------------------------------------------------------------------------------------
@@ -43,8 +37,10 @@ def forward(g, bounds, window=None):
 class PlainForward:
     """Ways to every node as lists, and what the compiled loops do, said plainly."""
 
-    def __init__(self, g, bounds, window):
+    def __init__(self, g, bounds, edges):
         plain = Plain(g)
+        times = [plain.time(node) for node in range(2 * len(plain.start))]
+        window = [next((w for w in range(len(edges) - 2) if at < edges[w + 1]), len(edges) - 2) for at in times]
         self.n = 2 * len(plain.start)
         self.time = [plain.time(node) for node in range(self.n)]
         self.inner = [self._inner(plain, i) for i in range(self.n // 2)]
@@ -154,10 +150,10 @@ class PlainForward:
 
 @st.composite
 def cases(draw):
-    """A graph, its clocks, and a window of them for each node."""
+    """A graph, its clocks, and where the windows of them begin and end."""
     g, bounds, _ = draw(graphs())
-    n = 2 * len(g.start)
-    return g, bounds, draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+    low, high = (int(f(t)) if len(t) else 0 for f, t in ((np.min, g.start), (np.max, g.end)))
+    return g, bounds, np.array([low, draw(st.integers(low, max(high, low))), high + 1])
 
 
 def drawn_gone(data, f):
@@ -175,8 +171,8 @@ def drawn_gone(data, f):
 @EXAMPLES
 @given(cases())
 def test_ways_order_and_bindings_equal_those_of_the_plain_version(case):
-    g, bounds, window = case
-    f, plain = forward(g, bounds, window), PlainForward(g, bounds, window)
+    g, bounds, edges = case
+    f, plain = forward(g, bounds, edges), PlainForward(g, bounds, edges)
     found = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.first).tolist()
     assert found == [NONE if i is None else i for i in plain.inner]
     assert f.order.tolist() == plain.order
@@ -196,8 +192,8 @@ def test_ways_order_and_bindings_equal_those_of_the_plain_version(case):
 @EXAMPLES
 @given(cases(), st.data())
 def test_replay_equals_the_plain_replay(case, data):
-    g, bounds, window = case
-    f, plain = forward(g, bounds, window), PlainForward(g, bounds, window)
+    g, bounds, edges = case
+    f, plain = forward(g, bounds, edges), PlainForward(g, bounds, edges)
     gone = drawn_gone(data, f)
     for residuals in BOTH:
         assert f.replay(gone, residuals).tolist() == plain.replay(gone, residuals)
@@ -206,8 +202,8 @@ def test_replay_equals_the_plain_replay(case, data):
 @EXAMPLES
 @given(cases(), st.data())
 def test_latest_and_absorbers_equal_those_of_the_plain_version(case, data):
-    g, bounds, window = case
-    f, plain = forward(g, bounds, window), PlainForward(g, bounds, window)
+    g, bounds, edges = case
+    f, plain = forward(g, bounds, edges), PlainForward(g, bounds, edges)
     nodes = st.integers(0, max(plain.n - 1, 0))
     ends = sorted(data.draw(st.sets(nodes, max_size=3))) if plain.n else []
     allowed, way = latest(f, np.array(ends, np.int64), f.time[np.array(ends, np.int64)])
@@ -259,10 +255,10 @@ def test_nothing_comes_later_and_with_sticky_residuals_never_for_more_that_is_go
 @EXAMPLES
 @given(cases(), st.data())
 def test_scaled_times_give_scaled_replays(case, data):
-    g, bounds, window = case
+    g, bounds, edges = case
     by = data.draw(st.sampled_from([2, 7, 1000]))
-    f = forward(g, bounds, window)
-    big = forward(g._replace(start=g.start * by, end=g.end * by, ready=g.ready * by), bounds * by, window)
+    f = forward(g, bounds, edges)
+    big = forward(g._replace(start=g.start * by, end=g.end * by, ready=g.ready * by), bounds * by, edges * by)
     gone = drawn_gone(data, f)
     for residuals in BOTH:
         scaled = big.replay({node: by * ns for node, ns in gone.items()}, residuals)
@@ -273,9 +269,9 @@ def test_scaled_times_give_scaled_replays(case, data):
 @given(cases(), st.data(), st.sampled_from([-1000, 1_700_000_000_000_000_000]))
 def test_moved_times_give_moved_replays(case, data, by):
     """Times of a wall clock are close to 2^61; what stands for never must not meet them."""
-    g, bounds, window = case
-    f = forward(g, bounds, window)
-    moved = forward(g._replace(start=g.start + by, end=g.end + by, ready=g.ready + by), bounds, window)
+    g, bounds, edges = case
+    f = forward(g, bounds, edges)
+    moved = forward(g._replace(start=g.start + by, end=g.end + by, ready=g.ready + by), bounds, edges + by)
     gone = drawn_gone(data, f)
     for residuals in BOTH:
         assert (moved.replay(gone, residuals) - by).tolist() == f.replay(gone, residuals).tolist()
@@ -287,8 +283,8 @@ def test_moved_times_give_moved_replays(case, data, by):
 @EXAMPLES
 @given(cases(), st.data())
 def test_nothing_starts_before_the_call_that_launched_it(case, data):
-    g, bounds, window = case
-    f = forward(g, bounds, window)
+    g, bounds, edges = case
+    f = forward(g, bounds, edges)
     gone = drawn_gone(data, f)
     for residuals in BOTH:
         again = f.replay(gone, residuals)

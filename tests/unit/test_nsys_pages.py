@@ -48,7 +48,7 @@ def write(path, rows, columns, page_size=512):
 def decode(path, root, positions, workers=2):
     with PageFile(path) as pages:
         pieces = pages.decode(
-            root,
+            pages.leaves(root),
             positions,
             lambda values, nulls: [integer_series("x", v, n) for v, n in zip(values, nulls, strict=True)],
             workers,

@@ -6,11 +6,12 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 import gapscope
-from gapscope import Scenario
+from gapscope import Scenario, whatif
 from gapscope.causes.names import CAUSES
 from gapscope.clocks import AlignOptions
 from gapscope.errors import ReplayError, UsageError
@@ -354,6 +355,24 @@ def test_fixes_equal_one_scenario_each(found):
         assert (row["handoffs"], row["handoff_ns"]) == (2, 2 * 160 * US)
 
 
+def test_a_gain_is_as_uncertain_as_the_worst_handoff_that_loses_time():
+    found = plain()
+    table = found.handoffs.with_columns(uncertainty_ns=pl.Series([9_000, 2_000, 3_000]))
+    explained = replace(found.model.explained, handoffs=table)
+    model = replace(found.model, explained=explained)
+    ranked = whatif.ranked(model)
+    assert ranked["uncertainty_ns"].to_list() == [
+        # The first handoff is start-up: it is in no median. At its best tenth nothing is gone, so nothing is uncertain.
+        3_000 if to == "0" else 0 for to in ranked["to"]
+    ]  # fmt: skip
+    assert whatif.effects(model, Scenario(handoff_id="0>1/0/2")).uncertainty_ns == 2_000
+    assert whatif.effects(model, Scenario(to="100%")).uncertainty_ns == 0
+    unknown = table.with_columns(uncertainty_ns=pl.Series([9_000, None, 3_000]))
+    model = replace(model, explained=replace(explained, handoffs=unknown))
+    assert set(whatif.ranked(model).filter(pl.col("to") == "0")["uncertainty_ns"]) == {None}
+    assert whatif.effects(model, Scenario(handoff_id="0>1/0/3")).uncertainty_ns == 3_000
+
+
 def test_fixes_are_ordered_and_all_at_once_is_no_sum(found):
     gone = found.fixes.filter(pl.col("to") == "0")
     alone = gone.filter(pl.col("cause").is_not_null())
@@ -479,10 +498,11 @@ def test_a_scenario_in_words():
 
 @pytest.mark.parametrize("field", ["residual", "lag"])
 def test_a_replay_that_differs_is_refused_and_names_the_first_node(monkeypatch, field):
-    def corrupted(graph):
-        forward = forward_of(graph)
+    def corrupted(graph, asked):
+        forward = forward_of(graph, asked)
         ops = graph.items.ops
-        consumer = 2 * int(ops.with_row_index("n").filter(pl.col("name") == "consumer")["n"][1])
+        number = 2 * int(ops.with_row_index("n").filter(pl.col("name") == "consumer")["n"][1])
+        consumer = int(np.flatnonzero(forward.node == number)[0])
         values = getattr(forward, field).copy()
         values[forward.binding[consumer] if field == "lag" else consumer] += 7
         return replace(forward, **{field: values})

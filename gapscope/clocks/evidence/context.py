@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import polars as pl
 
 from gapscope.clocks.domains import Domains
 from gapscope.clocks.observations import Evidence, observations, thin
+from gapscope.comms.calls_by_id import CallsById
 from gapscope.events import Ends
 from gapscope.trace import Trace
 
@@ -33,20 +35,39 @@ class Context:
         """Tell if there is more than one host clock."""
         return int(self.domains.is_host.sum()) > 1
 
+    @cached_property
+    def calls(self) -> CallsById:
+        """All host calls by correlation id."""
+        return CallsById(self.trace)
+
     def call_number(self) -> pl.Expr:
         """Return what a call is known by, as text: from ``correlation, process, source``."""
         paths = dict(self.trace.sources.select("source", "path").iter_rows())
         file = pl.col("source").replace_strict(paths, return_dtype=pl.String)
         return pl.format("{} of process {} in {}", "correlation", "process", file)
 
-    def evidence(self, frame: pl.DataFrame, kind: str, texts: tuple[pl.Expr, pl.Expr], instance: pl.Expr) -> Evidence:
-        """Return evidence of one kind from ``earlier, later, earlier_ns, later_ns`` and what the texts need.
+    def evidence(
+        self,
+        frame: pl.DataFrame,
+        kind: str,
+        texts: tuple[pl.Expr, pl.Expr],
+        instance: pl.Expr,
+        about: Callable[[pl.DataFrame], pl.DataFrame] = lambda kept: kept,
+    ) -> Evidence:
+        """Return evidence of one kind.
 
         Rows without a clock or a time, and rows within one clock, say nothing and are left out.
+
+        Args:
+            frame: ``earlier, later, earlier_ns, later_ns`` and what the texts need.
+            kind: A key of `gapscope.clocks.observations.KINDS`.
+            texts: What the earlier and the later moment are called.
+            instance: What both belong to.
+            about: Adds what else the texts need, to the rows that are kept.
         """
         wanted = ["earlier", "later", "earlier_ns", "later_ns"]
         useful = frame.drop_nulls(wanted).filter(pl.col("earlier") != pl.col("later"))
-        named = thin(useful).with_columns(
+        named = about(thin(useful)).with_columns(
             kind=pl.lit(kind), instance=instance, earlier_what=texts[0], later_what=texts[1]
         )
         return Evidence(observations(named), counts={kind: useful.height} if useful.height else {})

@@ -11,7 +11,7 @@ from gapscope.comms import blocking_copies, host_waits
 
 def syncs(context: Context) -> Evidence:
     """Return what stream and device synchronizations say."""
-    return _evidence(context, host_waits(context.trace), "sync")
+    return _evidence(context, host_waits(context.trace, context.calls), "sync")
 
 
 def copies(context: Context) -> Evidence:

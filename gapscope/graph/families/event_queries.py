@@ -58,14 +58,14 @@ def _last_polls(context: Context) -> pl.DataFrame:
     queries = queries.filter(pl.col("event").is_not_null() | pl.col("event_sync").is_not_null())
     queries = queries.unique(_CORRELATION, keep="none", maintain_order=True)
     items = context.items
-    is_query = (pl.col("family") == "event_query").fill_null(value=False)
-    calls = (
-        items.hosts.select(*_CORRELATION, "thread", "family")
-        .with_row_index("item", offset=items.n_ops)
-        .with_columns(pl.col("item").cast(pl.Int64), others=(~is_query).cum_sum().over(_THREAD))
-        .filter(is_query & pl.col("correlation").is_not_null())
+    at = (
+        (items.hosts["family"] == "event_query").arg_true().cast(pl.Int64) if queries.height else pl.Series([0]).clear()
     )
-    polls = calls.join(queries, on=_CORRELATION).sort("item")
+    # Queries with nothing between them are as far behind their number among all queries.
+    calls = items.hosts_at(at + items.n_ops).select(
+        *_CORRELATION, "thread", item=at + items.n_ops, others=at - pl.int_range(pl.len())
+    )
+    polls = calls.filter(pl.col("correlation").is_not_null()).join(queries, on=_CORRELATION).sort("item")
     run = [*_POLLED, "others"]
     polls = polls.with_columns(
         item_before=pl.col("item").shift().over(run), first_correlation=pl.col("correlation").first().over(run)

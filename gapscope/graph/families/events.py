@@ -51,7 +51,7 @@ def _for_their_receives(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     own = pairs.sort("start").unique("wait", keep="last", maintain_order=True)
     items = context.items
     one, other = (
-        items.ops[own[c].cast(pl.Int64)].select("device", "stream", "correlation") for c in ("item", "behind")
+        items.ops_at(own[c].cast(pl.Int64)).select("device", "stream", "correlation") for c in ("item", "behind")
     )
     is_before = (
         ((one["device"] != other["device"]) | (one["stream"] != other["stream"]))

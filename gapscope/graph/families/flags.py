@@ -55,11 +55,11 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
     """
     items = context.items
     assert context.ends is not None
-    numbers = (items.hosts["family"] == "stream_memop").fill_null(value=False).arg_true().cast(pl.Int64)
-    calls = items.hosts[numbers].with_columns(
-        call=numbers + items.n_ops,
-        call_start=pl.Series(items.start).gather(numbers + items.n_ops),
-        call_end=pl.Series(items.end).gather(numbers + items.n_ops),
+    numbers = (items.hosts["family"] == "stream_memop").arg_true().cast(pl.Int64) + items.n_ops
+    calls = items.hosts_at(numbers).with_columns(
+        call=numbers,
+        call_start=pl.Series(items.start).gather(numbers),
+        call_end=pl.Series(items.end).gather(numbers),
     )
     of_call = pl.col("name").cast(pl.String)
     calls = calls.filter((pl.col("family") == "stream_memop").fill_null(value=False)).with_columns(

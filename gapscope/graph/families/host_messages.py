@@ -17,8 +17,8 @@ def host_messages(context: Context) -> pl.DataFrame:
     rows = comms.host_messages(context.trace)
     if not rows.height:
         return pl.DataFrame(schema=EDGE)
-    ranges = items.hosts.with_row_index("item", offset=items.n_ops).filter(pl.col("family").is_null())
-    ranges = ranges.select(*_PLACE, pl.col("item").cast(pl.Int64))
+    numbers = items.hosts["family"].is_null().arg_true().cast(pl.Int64) + items.n_ops
+    ranges = items.hosts_at(numbers).select(*_PLACE, item=numbers)
     rows = rows.join(ranges, left_on=["source", "process", "thread", "start_ns"], right_on=_PLACE).join(
         ranges, left_on=["source_2", "process_2", "thread_2", "start_ns_2"], right_on=_PLACE, suffix="_2"
     )

@@ -1,0 +1,51 @@
+"""nsys-ai's diagnosis of an nsys SQLite export: ``nsys_ai_diagnose.py FOLDER FILE``; FOLDER keeps what it keeps.
+
+The file is linked into the folder, because nsys-ai puts its cache beside it. DuckDB's extension for SQLite is taken
+from package duckdb-ext-sqlite: without it nsys-ai waits for a download and then adds indexes to the file. In that
+pairing DuckDB sometimes lists only a part of the tables, and nsys-ai then does less without an error; such a run fails
+here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+NEEDED = {"kernels", "memcpy", "nvtx", "runtime", "string_ids", "sync"}
+
+
+def main() -> None:
+    folder, path = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    home = folder / "home"
+    found = importlib.util.find_spec("duckdb_ext")
+    if found is None or found.origin is None:
+        sys.exit("no duckdb-ext-sqlite")
+    home.mkdir(parents=True, exist_ok=True)
+    extensions = home / ".duckdb" / "extensions"
+    if not extensions.exists():
+        extensions.parent.mkdir()
+        extensions.symlink_to(Path(found.origin).parent / "extensions")
+    link = folder / path.name
+    if not link.exists():
+        link.hardlink_to(path)  # it takes no symbolic link
+    out = folder / "findings.json"
+    program = Path(sys.executable).parent / "nsys-ai"
+    command = [str(program), "diagnose", str(link), "--format", "json", "-o", str(out)]
+    run = subprocess.run(
+        command, env=dict(os.environ, HOME=str(home)), cwd=folder, capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        sys.exit(run.stderr[-500:])
+    report = json.loads(out.read_text())
+    missing = NEEDED - {table.stem for table in link.with_suffix(".nsys-cache").glob("*.parquet")}
+    if missing or report["skipped"]:
+        sys.exit(f"incomplete: tables {sorted(missing)} missing, {len(report['skipped'])} analyses skipped")
+    print(json.dumps({"findings": len(report["findings"])}))
+
+
+if __name__ == "__main__":
+    main()

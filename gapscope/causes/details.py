@@ -1,0 +1,95 @@
+"""What is known of a tile beside its cause, in words.
+
+Few tiles have anything of their own to say: words are put together for those, and once for each name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from gapscope.causes.naming import Known
+from gapscope.causes.overhead import beside_profiler
+from gapscope.graph.kernels import HOST_GAP, LEAD
+
+
+def details(known: Known, steps: pl.DataFrame) -> pl.Series:
+    """Return ``detail`` of table ``tiles``.
+
+    Args:
+        known: What causes were named by.
+        steps: Result of `gapscope.causes.naming.named`.
+    """
+    own = _of_names(known, steps)
+    cause = pl.col("cause")
+    said = pl.coalesce(
+        "overhead",
+        pl.when(pl.col("unpaired") == "not split").then(pl.lit("peer not known: wait and transfer, not split")),
+        pl.when(cause == "peer_wait").then(pl.lit("peer not known")),
+        pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
+        pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
+        pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
+        pl.when((cause == "slot_wait") & pl.col("stage_of").is_not_null()).then(
+            pl.format("consuming handoff {}", "stage_of")
+        ),
+    )
+    has_more = pl.any_horizontal(
+        pl.col("overhead", "unpaired", "sharer", "put_first", "other_handoff", "stage_of").is_not_null()
+    ) | cause.is_in(["peer_wait", "movement"])
+    row = steps.select(has_more.fill_null(value=False).arg_true()).to_series()
+    few = steps.select(
+        "walk", "start_ns", "end_ns", "item", "cause", "overhead", "unpaired", "sharer", "put_first", "other_handoff",
+        "stage_of",
+    )[row]  # fmt: skip
+    found = few.select(said).to_series()
+    rates = _rates(known, few)
+    return own.scatter(row, found.zip_with(found.is_not_null(), rates.zip_with(rates.is_not_null(), own.gather(row))))
+
+
+def _of_names(known: Known, steps: pl.DataFrame) -> pl.Series:
+    """Return what is said of host time that nothing was recorded in."""
+    name = steps["name"]
+    different = name.unique().drop_nulls()
+    code = different.to_physical().to_numpy().astype(np.int64)
+    place = np.zeros(code.max(initial=0) + 1, np.int64)
+    place[code] = np.arange(len(code))
+    row = pl.Series(place[name.to_physical().fill_null(0).to_numpy()]).set(name.is_null(), None)
+    words = (
+        different.cast(pl.String)
+        .to_frame("name")
+        .select(
+            before=pl.format("uninstrumented host time before {}", "name"),
+            after=pl.format("uninstrumented host time after {} began", "name"),
+        )
+    )
+    # One column of words: those of time before a call, then those of time after one.
+    at = pl.when(pl.col("what") == HOST_GAP).then(row).when(pl.col("what") == LEAD).then(row + len(different))
+    found = pl.concat([words["before"], words["after"]]).gather(steps.select(at).to_series())
+    beside = beside_profiler(known.graph, known.lanes, steps)
+    most = (2 * beside > steps["end_ns"] - steps["start_ns"]) & (steps["what"] == HOST_GAP)
+    row = most.arg_true()
+    if not len(row):
+        return found
+    longer = pl.DataFrame({"before": found.gather(row), "us": beside.gather(row) // 1_000}).select(
+        pl.format("{}; the profiler worked on another thread for {} µs of it", "before", "us")
+    )
+    return found.scatter(row, longer.to_series())
+
+
+def _rates(known: Known, steps: pl.DataFrame) -> pl.Series:
+    """Return bytes and rate of a transfer in words; null: not known, or one operation carries several messages."""
+    sizes, n = known.graph.items.ops["size_bytes"], known.graph.items.n_ops
+    item = steps["item"]
+    of_item = sizes.gather(item.set((item >= n).fill_null(value=True), None))
+    of_walk = known.facts.select(pl.when(pl.col("messages") == 1).then("size_bytes")).to_series().gather(steps["walk"])
+    rows = steps.select("walk", "item", "cause", ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
+        moved=of_item.zip_with(of_item.is_not_null(), of_walk)
+    )
+    is_moving = pl.col("cause") == "movement"
+    took = pl.col("ns").filter(is_moving).sum().over("walk", "item")
+    rate = (pl.col("moved") / took).round(3)  # bytes in a nanosecond are gigabytes in a second
+    return rows.select(
+        pl.when(is_moving & (took > 0) & pl.col("item").is_not_null()).then(
+            pl.format("{} bytes at {} GB/s", "moved", rate)
+        )
+    ).to_series()

@@ -1,0 +1,205 @@
+"""From a trace to the tables of an analysis: all stages, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure, waiting
+from gapscope.clocks import Alignment, AlignOptions, align
+from gapscope.errors import ReplayError, UsageError
+from gapscope.events import Ends, find_ends
+from gapscope.findings import Finding, plural, sort_findings
+from gapscope.graph import build_graph
+from gapscope.handoffs import build_handoffs
+from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
+from gapscope.readers.base import Progress, no_progress
+from gapscope.schema import EXPOSURE, FIXES, INTERFERENCE, MESSAGES, SLACK, TILES, UNITS, WAITING, dtypes
+from gapscope.summary import COUNTED
+from gapscope.trace import Trace
+from gapscope.unmarked import with_unmarked
+from gapscope.whatif import Model, ranked, unit_slack
+
+TABLES = (
+    "handoffs", "tiles", "units", "exposure", "fixes", "slack", "messages", "interference", "waiting", "alignment",
+)  # fmt: skip
+"""Tables of an analysis; each is written as Parquet under its name."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a trace.
+
+    Attributes:
+        steps: Handoffs of these steps, first and last included; None at either end leaves it open.
+        ranks: Handoffs that have one of these ranks as an end; None: all.
+        warmup: Steps of each edge that count as start-up.
+        clocks: What the user knows about the clocks.
+        unmarked: Make handoffs of communication without marks also where there are marks.
+        comm_kernels: Patterns of the names of kernels that communicate and are no NCCL.
+    """
+
+    steps: tuple[int | None, int | None] | None = None
+    ranks: tuple[int, ...] | None = None
+    warmup: int = 1
+    clocks: AlignOptions | None = None
+    unmarked: bool = False
+    comm_kernels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check what is asked.
+
+        Raises:
+            UsageError: The steps are none, or a pattern is none.
+        """
+        low, high = self.steps or (None, None)
+        if low is not None and high is not None and low > high:
+            raise UsageError(f"Steps {low} to {high}: the first is behind the last.")
+        for pattern in self.comm_kernels:
+            _check(pattern)
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """What was chosen, as reports say it."""
+        steps, ranks = self.steps and list(self.steps), None if self.ranks is None else list(self.ranks)
+        return {"steps": steps, "ranks": ranks, "warmup": self.warmup}
+
+
+class Stages:
+    """What questions need that the tables do not answer: pictures, and what-if. Computed where it is asked for.
+
+    Args:
+        trace: The recordings.
+        request: What was asked.
+    """
+
+    def __init__(self, trace: Trace, request: Request) -> None:
+        self._trace, self._request = trace, request
+
+    @cached_property
+    def marked(self) -> Ends | None:
+        """The events of the handoffs that marks name; None: there are none."""
+        return find_ends(self._trace)
+
+    @cached_property
+    def alignment(self) -> Alignment:
+        """The clocks: what is known of them and by which records."""
+        return align(self._trace, self.marked, self._request.clocks)
+
+    @cached_property
+    def model(self) -> Model | None:
+        """The graph, ready to be replayed; None: no handoff and no step or request was found."""
+        return compute(self._trace, self._request).stages.model
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What an analysis is made of.
+
+    Attributes:
+        tables: `TABLES` by name.
+        findings: What is missing, weak or odd, in order.
+        stages: See there.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+    findings: list[Finding]
+    stages: Stages
+
+
+def compute(trace: Trace, request: Request, progress: Progress = no_progress) -> Computed:
+    """Return all tables of an analysis.
+
+    Args:
+        trace: The recordings.
+        request: What is asked.
+        progress: Called with what is going on and the fraction done.
+    """
+    progress("handoffs", 1.0)
+    stages = Stages(trace, request)
+    alignment = stages.alignment
+    ends, unpaired = with_unmarked(trace, stages.marked, wanted=request.unmarked, comm_kernels=request.comm_kernels)
+    has_units = trace.marks["mark"].is_in(["step", "request"]).any()
+    with ThreadPoolExecutor(1) as beside:  # half of it waits for no other half
+        building = beside.submit(build_handoffs, trace, ends, alignment, request.warmup)
+        graph = build_graph(trace, alignment, ends) if has_units or (ends is not None and ends.table.height) else None
+        built = building.result()
+        progress("causes", 1.0)
+        handoffs = _selected(built.table, request)
+        explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
+        exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
+        context = pl.DataFrame(schema=dtypes(INTERFERENCE)), pl.DataFrame(schema=dtypes(WAITING))
+        model = None
+        if graph is not None and (handoffs.height or has_units):
+            looking = beside.submit(lambda: (interference(graph, built.table), waiting(graph, built.table)))
+            explained = explain(graph, handoffs)
+            found = find_units(graph, built.table).of_steps(*(request.steps or (None, None)))
+            units, exposure = found.table, unit_exposure(graph, found, explained)
+            messages = fragmented(graph, explained)
+            model = Model(graph, explained, found)
+            progress("what fixes would bring", 1.0)
+        fixes, slack, refused = _replayed(model)
+        if model is not None:
+            context = looking.result()
+    stages.model = model
+    notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
+    if built.table.height and not handoffs.height:
+        notes.append(_nothing_left(built.table))
+    notes += note_on_marks_cost(marks_cost(trace, handoffs.filter(COUNTED)))
+    tables = (
+        explained.handoffs, explained.tiles, units, exposure, fixes, slack, messages, *context,
+        alignment.with_spans(built.spans),
+    )  # fmt: skip
+    return Computed(dict(zip(TABLES, tables, strict=True)), sort_findings([*notes, *refused]), stages)
+
+
+def _replayed(model: Model | None) -> tuple[pl.DataFrame, pl.DataFrame, list[Finding]]:
+    """Return tables ``fixes`` and ``slack``; where the graph cannot be replayed both are empty, with a finding."""
+    nothing = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
+    if model is None:
+        return *nothing, []
+    try:
+        return ranked(model), unit_slack(model), []
+    except ReplayError as error:
+        return *nothing, [Finding("replay_differs", "warning", str(error), "What-if and slack are left out.")]
+
+
+def _selected(handoffs: pl.DataFrame, request: Request) -> pl.DataFrame:
+    low, high = request.steps or (None, None)
+    if low is not None:
+        handoffs = handoffs.filter(pl.col("step") >= low)
+    if high is not None:
+        handoffs = handoffs.filter(pl.col("step") <= high)
+    if request.ranks is not None:
+        wanted = list(request.ranks)
+        handoffs = handoffs.filter(pl.col("src_rank").is_in(wanted) | pl.col("dst_rank").is_in(wanted))
+    return handoffs
+
+
+def _check(pattern: str) -> None:
+    """Raise if the engine that will match a pattern does not take it."""
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.ComputeError as error:
+        reason = next((t for t in str(error).splitlines() if t.startswith("error: ")), "error: it cannot be read")
+        raise UsageError(
+            f"{pattern!r} is no pattern for names of kernels: {reason.removeprefix('error: ')}. "
+            "Give a regular expression, such as one_shot."
+        ) from error
+
+
+def _nothing_left(handoffs: pl.DataFrame) -> Finding:
+    ends = pl.concat([handoffs["src_rank"], handoffs["dst_rank"]]).drop_nulls().unique().sort()
+    steps = handoffs["step"].drop_nulls()
+    there = f"steps {steps.min()!r} to {steps.max()!r}" if steps.len() else "no steps in its marks"
+    return Finding(
+        "nothing_selected",
+        "warning",
+        f"The choice of steps or ranks leaves none of {plural(handoffs.height, 'handoff')}.",
+        f"The recording has {there}, and ranks {', '.join(map(str, ends))}.",
+    )

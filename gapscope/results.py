@@ -1,0 +1,119 @@
+"""Results of analyses that were made before, kept beside the tables of the files they were made from.
+
+An entry of the cache folder, ``results/<key>/``, holds the tables of one analysis as Parquet, and ``index``: one line,
+a digest of the rest, which is JSON: digests of the tables, findings, summary. The key is made of the contents of all
+files, of what was asked, and of the version of gapscope and its own files: whatever could change a number changes the
+key. As every entry of the cache it appears at once and whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache as once
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from gapscope import cache
+from gapscope.findings import Finding
+from gapscope.schema import SCHEMA_VERSION
+from gapscope.version import VERSION
+
+INDEX = "index"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Results that were computed before.
+
+    Attributes:
+        tables: Tables of the analysis by name.
+        findings: Its findings, in order.
+        summary: Content of ``summary.json``.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+    findings: list[Finding]
+    summary: dict[str, Any]
+
+
+def entry_of(cache_dir: Path, digest: str, request: object) -> Path:
+    """Return where the results of one request are kept.
+
+    Args:
+        cache_dir: Folder of the cache.
+        digest: What tells the recordings from others (`gapscope.trace.Origin`).
+        request: What was asked; its ``repr`` has to say all of it.
+    """
+    said = f"{digest}\0{request!r}\0{VERSION}\0{SCHEMA_VERSION}\0{_own_files()}\0{pl.__version__}"
+    return cache_dir / "results" / _digest(said.encode())
+
+
+def find(entry: Path, names: Iterable[str]) -> Kept | None:
+    """Return the results kept at an entry; None if there are none, or they cannot be used: then the entry is gone.
+
+    Args:
+        entry: Result of `entry_of`.
+        names: The tables that there have to be.
+    """
+    if not entry.is_dir():
+        return None
+    try:
+        digest, _, said = (entry / INDEX).read_text().partition("\n")
+        if digest != _digest(said.encode()):
+            raise ValueError(INDEX)
+        stored = json.loads(said)
+        tables = {}
+        for name in names:
+            content = (entry / f"{name}.parquet").read_bytes()
+            if _digest(content) != stored["digests"][name]:
+                raise ValueError(name)
+            tables[name] = pl.read_parquet(BytesIO(content))
+        return Kept(tables, [Finding(**f) for f in stored["findings"]], stored["summary"])
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
+        cache.discard(entry)
+        return None
+
+
+def store(entry: Path, kept: Kept) -> str | None:
+    """Keep results; return why that failed, or None.
+
+    Args:
+        entry: Result of `entry_of`.
+        kept: The results.
+    """
+    try:
+        with cache.staged(entry) as staging:
+            digests = {}
+            for name, table in kept.tables.items():
+                whole = BytesIO()
+                table.write_parquet(whole, compression="lz4", statistics=False)
+                digests[name] = _digest(whole.getbuffer())
+                (staging / f"{name}.parquet").write_bytes(whole.getbuffer())
+            findings = [asdict(f) for f in kept.findings]
+            said = json.dumps({"digests": digests, "findings": findings, "summary": kept.summary})
+            (staging / INDEX).write_text(f"{_digest(said.encode())}\n{said}")
+    except (OSError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        return str(error)
+    return None
+
+
+def _digest(content: bytes | memoryview) -> str:
+    return hashlib.blake2b(content, digest_size=20).hexdigest()
+
+
+@once
+def _own_files() -> str:
+    """Return what changes whenever a file of gapscope does: results of other code are not used."""
+    said = hashlib.blake2b(digest_size=20)
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        with contextlib.suppress(OSError):
+            stat = file.stat()
+            said.update(f"{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
+    return said.hexdigest()

@@ -1,0 +1,207 @@
+"""The graph made small against the whole: every replay, every allowance and every floor are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapscope.graph import forward as compiled
+from gapscope.graph.allowance import NEVER, absorbers, latest
+from gapscope.graph.contraction import TOP, window_of
+from gapscope.graph.edges import TYPE
+from gapscope.graph.forward import Forward, _floors_of, contracted, whole
+from gapscope.graph.kernels import NONE, Arrays, thread_order
+from tests.unit.test_forward import ALWAYS, BOTH, cases, drawn_gone
+from tests.unit.test_walk import ONE
+
+EXAMPLES = settings(max_examples=300, deadline=None)
+
+
+def gone_of_asked(data, f, asked):
+    """Nodes that were asked for, and how much of the time before each is gone."""
+    return {node: ns for node, ns in drawn_gone(data, f).items() if node in asked}
+
+
+def drawn_asked(data, f):
+    every = st.sets(st.integers(0, max(len(f.time) - 1, 0)))
+    return np.array(sorted(data.draw(every)) if len(f.time) else [], np.int64)
+
+
+def same_replays(f, small, gone):
+    """Check that every node that is left has the time it has in the whole graph."""
+    here = (small.places(np.array(list(gone), np.int64)), np.array(list(gone.values()), np.int64))
+    for residuals in BOTH:
+        assert small.replay(here, residuals).tolist() == f.replay(gone, residuals)[small.node].tolist()
+
+
+@EXAMPLES
+@given(cases(), st.data())
+def test_replays_equal_those_of_the_whole(case, data):
+    f, asked = whole(*case), drawn_asked(data, whole(*case))
+    small = contracted(*case, asked)
+    assert len(small.time) <= len(f.time)
+    assert small.dropped == f.dropped
+    assert small.floor.tolist() == f.floor.tolist()
+    assert (small.node[small.places(asked)] == asked).all()
+    assert small.time.tolist() == f.time[small.node].tolist()
+    assert small.diverging() is None
+    same_replays(f, small, gone_of_asked(data, f, set(asked.tolist())))
+
+
+@EXAMPLES
+@given(cases(), st.data())
+def test_allowances_equal_those_of_the_whole(case, data):
+    f, asked = whole(*case), drawn_asked(data, whole(*case))
+    small = contracted(*case, asked)
+    some = data.draw(st.sets(st.sampled_from(asked.tolist()))) if len(asked) else set()
+    ends = np.array(sorted(some), np.int64)
+    spare = np.array([data.draw(st.integers(0, 20)) for _ in ends], np.int64)
+    allowed, way = latest(f, ends, f.time[ends] + spare)
+    again, way_again = latest(small, small.places(ends), f.time[ends] + spare)
+    assert again[small.places(asked)].tolist() == allowed[asked].tolist()
+    # Of several that allow no more, another may be named: one is where the whole names one.
+    named = np.array(absorbers(f, way, asked))
+    named_again = np.array(absorbers(small, way_again, small.places(asked)))
+    held = {int(f.source[b]) for b in f.binding if b != NONE}
+    assert all(node == NONE or node in held for node in named_again.tolist())
+    strict = _one_way_each(f, allowed)
+    if strict:
+        assert named_again.tolist() == named.tolist()
+
+
+def _one_way_each(f, allowed):
+    """Tell whether no node has two ways on that allow equally much."""
+    seen = {}
+    for node in range(len(f.time)):
+        if allowed[node] == NEVER or f.binding[node] == NONE:
+            continue
+        for j in range(f.first[node], f.first[node + 1]):
+            limit = int(allowed[node] - f.residual[node] - f.lag[j])
+            seen.setdefault(int(f.source[j]), []).append(limit)
+    return all(limits.count(min(limits)) == 1 for limits in seen.values())
+
+
+@EXAMPLES
+@given(st.lists(st.integers(-5, 60), min_size=2, max_size=5, unique=True), st.integers(-10, 70))
+def test_windows_are_found_from_anywhere(edges, at):
+    edges = np.array(sorted(edges))
+    expected = int(np.clip(np.searchsorted(edges, at, side="right") - 1, 0, len(edges) - 2))
+    for guess in range(len(edges) - 1):
+        assert window_of(edges, at, guess) == expected
+
+
+# Streams and threads of some length ---------------------------------------------------------------------------------
+
+
+def stretch(launches, lengths, waits):
+    """One thread that launches operations into two streams, and waits for some of them; every time is its own.
+
+    Args:
+        launches: Host time before each call, and its stream.
+        lengths: How long each operation takes, and what passes after the later of launch and the one before.
+        waits: Calls after which the thread waits for the operation that they launched.
+    """
+    now, calls, ops, over = 0, [], {0: [], 1: []}, [0, 0]
+    for k, ((pause, stream), (length, rest)) in enumerate(zip(launches, lengths, strict=False)):
+        calls.append((now + pause, now + pause + 3, None))
+        began = max(now + pause + 3, over[stream]) + rest
+        over[stream] = began + length
+        ops[stream].append((began, began + length, len(calls) - 1))
+        now = now + pause + 3
+        if k in waits:
+            calls.append((now + 1, max(now + 1, over[stream]) + 2, (stream, len(ops[stream]) - 1)))
+            now = calls[-1][1]
+    every = ops[0] + ops[1]
+    n = len(every)
+    start = np.array([t[0] for t in every + calls], np.int64)
+    end = np.array([t[1] for t in every + calls], np.int64)
+    lane = np.array([0] * len(ops[0]) + [1] * len(ops[1]) + [2] * len(calls), np.int32)
+    first, source, ready = np.zeros(2 * len(start) + 1, np.int32), [], []
+    for i, (_, _, waited) in enumerate(calls):
+        if waited is not None:
+            op = waited[1] + (len(ops[0]) if waited[0] else 0)
+            first[2 * (n + i) + 2] = 1
+            source.append(2 * op + 1)
+            ready.append(every[op][1])
+    first = np.cumsum(first, dtype=np.int32)
+    return Arrays(
+        start, end, lane, np.zeros(len(start), np.int32), np.array([n], np.int64),
+        np.array([n + t[2] for t in every] + [NONE] * len(calls), np.int32), np.zeros(len(start), np.int8),
+        thread_order(start, end, lane, n), first, np.array(source, np.int64), np.array(ready, np.int64),
+        np.full(len(source), TYPE["sync"], np.int8), np.zeros(len(source), np.int8),
+    )  # fmt: skip
+
+
+SOME = st.integers(0, 12)
+STRETCHES = st.integers(1, 14).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.tuples(SOME, st.integers(0, 1)), min_size=n, max_size=n),
+        st.lists(st.tuples(SOME, st.integers(0, 3)), min_size=n, max_size=n),
+        st.sets(st.integers(0, n - 1), max_size=3),
+    )
+)
+
+
+@EXAMPLES
+@given(STRETCHES, st.data())
+def test_stretches_of_a_stream_are_replayed_as_in_the_whole(drawn, data):
+    g = stretch(*drawn)
+    f = whole(g, ONE, ALWAYS)
+    asked = drawn_asked(data, f)
+    small = contracted(g, ONE, ALWAYS, asked)
+    assert small.floor.tolist() == f.floor.tolist()
+    same_replays(f, small, gone_of_asked(data, f, set(asked.tolist())))
+
+
+def test_what_a_full_queue_holds_is_one_node():
+    """Calls return every 3, operations take 10: each waits for the one before, and no launch is ever last."""
+    g = stretch([(0, 0)] * 8, [(10, 0)] * 8, set())
+    small = contracted(g, ONE, ALWAYS, np.array([2 * 7 + 1]))
+    assert small.node.tolist() == [2 * 8, 15]
+    # Without its queue each waits for its launch, too, and the host may come sooner: they stay.
+    idle = stretch([(20, 0)] * 8, [(10, 0)] * 8, set())
+    assert len(contracted(idle, ONE, ALWAYS, np.array([2 * 8 + 6])).node) > len(small.node)
+
+
+@pytest.mark.parametrize("asked", [2 * 3 + 1, 2 * 3])
+@pytest.mark.parametrize("gone", [1, 8, 10])
+def test_a_launch_that_comes_last_once_time_is_gone_stays(asked, gone):
+    """Operations take 10 or pass 10 before they begin, of which some is gone; the next was launched 3 after this."""
+    lengths = [(10, 0)] * 3 + [(10, 0) if asked % 2 else (0, 10)] + [(1, 0)] * 4
+    g = stretch([(3, 0)] * 8, lengths, set())
+    f, ends = whole(g, ONE, ALWAYS), np.arange(1, 16, 2)
+    small = contracted(g, ONE, ALWAYS, np.append(ends, asked))
+    same_replays(f, small, {asked: min(gone, int(f.residual[asked]))})
+    same_replays(f, contracted(g, ONE, ALWAYS, np.array([asked, 15])), {asked: min(gone, int(f.residual[asked]))})
+    queue = stretch([(0, 0)] * 3, [(9, 0), (9, 0), (1, 0)], set())
+    f, small = whole(queue, ONE, ALWAYS), contracted(queue, ONE, ALWAYS, np.array([1, 3, 5]))
+    for node in (1, 3):
+        same_replays(f, small, {node: 9})
+    same_replays(f, small, {1: 9, 3: 9})
+
+
+# Floors -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1, 700, TOP, 10 * TOP])
+@EXAMPLES
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60))
+def test_floors_are_those_of_all_residuals(scale, values):
+    """Counted below `TOP`, kept above: the twentieth is the same, on either side."""
+    values = np.array(values) * scale
+    counts = np.zeros((compiled.OWN_START + 1, TOP), np.int32)
+    np.add.at(counts[3], values[values < TOP], 1)
+    long = values[values >= TOP]
+    none = np.zeros(0, np.int32)
+    c = compiled.Contracted(none, none, none, none, none, none, none, counts, np.full(len(long), 3, np.int8), long)
+    expected = int(np.quantile(values, 0.05, method="lower"))
+    assert _floors_of(c).tolist() == [expected if k == 3 else 0 for k in range(compiled.OWN_START + 1)]
+
+
+def test_a_node_that_was_not_asked_for_is_refused():
+    f = contracted(stretch([(0, 0)] * 2, [(10, 0)] * 2, set()), ONE, ALWAYS, np.array([3]))
+    assert isinstance(f, Forward)
+    with pytest.raises(KeyError):
+        f.places(np.array([2]))
