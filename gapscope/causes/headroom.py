@@ -96,10 +96,11 @@ def _bounds(steps: pl.DataFrame) -> pl.DataFrame:
     first_of = np.zeros_like(last_of)
     first_of[walk[held]] = held  # of each walk the first
     ends = steps.select("walk", "what", "end_ns")[last]
-    elsewhere = steps.filter((pl.col("side") == "src") | pl.col("item_rank").is_null())["walk"].unique()
+    elsewhere = np.zeros(len(last_of), np.bool_)
+    elsewhere[walk[((steps["side"] == "src") | steps["item_rank"].is_null()).to_numpy()]] = True
     return ends.with_columns(held_ns=steps["start_ns"].gather(first_of[walk[last]])).select(
         "walk",
-        consumer_bound=~pl.col("walk").is_in(elsewhere.implode()),
+        consumer_bound=pl.Series(~elsewhere[walk[last]]),
         ready_ns=pl.when(pl.col("what") == RESIDUAL).then("held_ns").otherwise("end_ns"),
     )
 

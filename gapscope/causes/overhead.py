@@ -8,6 +8,7 @@ that made no call meanwhile; of these, the one whose next call came first, and c
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.cutting import Spans
@@ -118,17 +119,28 @@ def _activity(graph: Graph) -> pl.DataFrame:
 
 def _with_thread(graph: Graph, rows: pl.DataFrame) -> pl.DataFrame:
     """Return activities with the thread that each was on; those of which it cannot be told are left out."""
-    calls = graph.context.trace.scan("calls").select(*_LANE, "start_ns", "end_ns")
-    calls = calls.join(rows.lazy().select(_PROCESS).unique(), on=_PROCESS, how="semi")
-    both = pl.concat([calls.select(*_LANE, at="start_ns"), calls.select(*_LANE, at="end_ns")])
-    moments = both.drop_nulls().sort("at").collect()
-    numbered = rows.with_row_index("_row")
-    every = numbered.join(moments.select(_LANE).unique(), on=_PROCESS).sort("start_ns")
-    following = every.join_asof(
-        moments.with_columns(next_ns="at"),
-        left_on="start_ns", right_on="at", by=_LANE, strategy="forward", check_sortedness=False,
-    )  # fmt: skip
+    calls = graph.context.trace.scan("calls").select(*_LANE, "start_ns", "end_ns").drop_nulls("thread")
+    processes = rows.lazy().select(_PROCESS).unique()
+    found = calls.join(processes, on=_PROCESS, how="semi").collect() if rows.height else calls.limit(0).collect()
+    numbered = rows.with_row_index("_row").sort("start_ns")
+    parts = [numbered.clear().with_columns(found["thread"].clear(), next_ns=pl.lit(None, dtype=pl.Int64))]
+    for (source, process, thread), of_thread in found.group_by(_LANE, maintain_order=True):
+        here = numbered.filter((pl.col("source") == source) & (pl.col("process") == process))
+        begun, ended = (_next(of_thread[c].drop_nulls().to_numpy(), here["start_ns"]) for c in ("start_ns", "end_ns"))
+        parts.append(
+            here.with_columns(
+                pl.lit(thread, dtype=found.schema["thread"]).alias("thread"), next_ns=pl.min_horizontal(begun, ended)
+            )
+        )
+    following = pl.concat(parts)
     wait = pl.col("next_ns") - pl.col("end_ns")
     idle = following.filter((wait >= 0) & (wait < pl.col("end_ns") - pl.col("start_ns")))
     first = idle.filter(pl.col("next_ns") == pl.col("next_ns").min().over("_row"))
     return first.filter(pl.len().over("_row") == 1).select(*rows.columns, "thread")
+
+
+def _next(moments: npt.NDArray[np.int64], at_ns: pl.Series) -> pl.Series:
+    """Return the first moment that is not before each time; null: there is none."""
+    moments = np.sort(moments)
+    place = pl.Series(np.searchsorted(moments, at_ns.to_numpy(), side="left"))
+    return pl.Series(moments).gather(place.set(place == len(moments), None))

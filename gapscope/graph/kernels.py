@@ -254,7 +254,7 @@ def walk(  # noqa: PLR0917 - what the loop takes
         Rows of walk, start, end, kind of tile, item, type of edge, evidence, next node, runner-up's node, its ready
         time, what the chain passed; and how many there are, or -1 if there was no room.
     """
-    tiles = np.empty((capacity, 11), np.int64)
+    tiles = np.empty((capacity, 11), np.int64, order="F")  # what is made of it are columns
     ways = np.empty((most_ways(g.first), 4), np.int64)
     return tiles, _walk(g, begin, finish, consumer, bounds, window, tiles, ways)
 

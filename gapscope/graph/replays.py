@@ -103,7 +103,7 @@ def replay(  # noqa: PLR0917 - what the loop takes
         length now, what the chain passed; and how many rows there are, or -1 if there was no room.
     """
     removed = _Removed(removed_first, removed_node, removed_ns)
-    starts, chains = np.empty(len(begin), np.int64), np.empty((capacity, 8), np.int64)
+    starts, chains = np.empty(len(begin), np.int64), np.empty((capacity, 8), np.int64, order="F")
     ways = np.empty((most_ways(g.first), 4), np.int64)
     w, n, room = 0, 0, 2048
     while w < len(begin):

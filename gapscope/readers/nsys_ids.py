@@ -77,6 +77,16 @@ def positions_of(ids: pl.Series, distinct: pl.Series) -> pl.Series:
     return found
 
 
+def _distinct(ids: pl.Series) -> pl.Series:
+    """Return the distinct ids in order, without null."""
+    lowest, highest = ids.min(), ids.max()
+    if not isinstance(lowest, int) or not isinstance(highest, int) or highest - lowest >= _WIDEST_LOOKUP:
+        return ids.drop_nulls().unique().sort()
+    is_there = np.zeros(highest - lowest + 1, np.bool_)
+    is_there[ids.drop_nulls().to_numpy() - lowest] = True
+    return pl.Series(ids.name, np.flatnonzero(is_there) + lowest)
+
+
 class Names:
     """Names by string id, looked up once for each id; may be used from several threads.
 
@@ -93,7 +103,7 @@ class Names:
 
     def distinct(self, ids: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Return the distinct names of a column of ids, and for each row its position among them."""
-        distinct = ids.drop_nulls().unique().sort()
+        distinct = _distinct(ids)
         with self._lock:
             new = [i for i in distinct if i not in self._known]
             if new:

@@ -8,6 +8,7 @@ and no copy of a table of millions of rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from gapscope.schema import empty_reader_table, reader_dtypes
 
 Part = tuple[int, pl.DataFrame]
 """Whole process id, and packed rows of that process without the column ``process``."""
+
+_FEW_STRETCHES = 64
+"""Stretches of rows of one process that are taken as they stand; more are rows of several processes by turns."""
 
 _FIRST = -(2**63)  # rows without a start come first
 _FIRST_KEYS = {
@@ -30,11 +34,17 @@ _FIRST_KEYS = {
 
 
 def split_by_process(frame: pl.DataFrame) -> list[Part]:
-    """Return the rows of each process, packed and in their order, without the column ``process``."""
+    """Return the rows of each process, packed and in their order, without the column ``process``; may be in parts."""
     frame, process = packed(frame), frame["process"]
     first, last = process.min(), process.max()
     if isinstance(first, int) and first == last:
         return [(first, frame.drop("process"))]
+    if not process.null_count():
+        whole = process.to_numpy()
+        cuts = [0, *(np.flatnonzero(whole[1:] != whole[:-1]) + 1).tolist(), len(whole)]
+        if len(cuts) < _FEW_STRETCHES:  # slices cost nothing
+            rows = frame.drop("process")
+            return [(int(whole[a]), rows[a:b]) for a, b in pairwise(cuts) if b > a]
     parts = frame.partition_by("process", maintain_order=True, include_key=False, as_dict=True)
     return [(whole, rows) for (whole,), rows in parts.items()]
 
@@ -81,7 +91,8 @@ def _by_start(frames: list[pl.DataFrame], keys: Sequence[str]) -> list[pl.DataFr
 
 
 def _starts(frame: pl.DataFrame) -> npt.NDArray[np.int64]:
-    return frame["start_ns"].fill_null(_FIRST).to_numpy()
+    start = frame["start_ns"]
+    return (start.fill_null(_FIRST) if start.null_count() else start).to_numpy()
 
 
 def _sorted_run(frame: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:

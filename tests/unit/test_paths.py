@@ -134,6 +134,7 @@ def test_steps_are_cut_where_spans_of_their_own_thread_begin_and_end():
     steps = some_steps((0, 0, 10), (0, 10, 20), (1, 20, 30), (None, 30, 40))
     pairs = spans.met(steps, pl.Series([True] * 4))
     assert pairs.rows() == [(0, 0), (0, 1), (1, 1)]
+    assert not spans.met(some_steps((0, 4, 8)), pl.Series([True])).height  # it lies between two
     cut, span = spans.cut(steps, pairs)
     told = spans.table["told"].gather(span)
     assert list(zip(cut["start_ns"], cut["end_ns"], told, strict=True)) == [
