@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,9 @@ from gapscope.graph.families import FAMILIES
 from gapscope.graph.items import NONE, Items, find_items
 from gapscope.graph.kernels import Arrays, thread_order
 from gapscope.trace import Trace
+
+_AT_ONCE = 2
+"""Families that look for edges at the same time; each is in part a single thread's work."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,10 @@ def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
     """Return the graph of a run."""
     items = find_items(trace, alignment, ends)
     context = Context(trace, alignment, items, ends)
-    edges = grouped([_comparable(context, family(context)) for family in FAMILIES], 2 * items.n)
+    _ = context.deciding_ops  # most families want them: they are made before any of them asks
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        parts = list(pool.map(lambda family: _comparable(context, family(context)), FAMILIES))
+    edges = grouped(parts, 2 * items.n)
     items.forget()
     call = items.ops["call"].fill_null(NONE).to_numpy().astype(np.int32)
     before = thread_order(items.start, items.end, items.lane, items.n_ops)

@@ -23,6 +23,9 @@ Part = tuple[int, pl.DataFrame]
 _FEW_STRETCHES = 64
 """Stretches of rows of one process that are taken as they stand; more are rows of several processes by turns."""
 
+_FEW_PROCESSES = 8
+"""Processes that are picked out one by one, which is faster than parting all at once."""
+
 _FIRST = -(2**63)  # rows without a start come first
 _FIRST_KEYS = {
     "ops": ("end_ns", "correlation", "stream"),
@@ -45,8 +48,12 @@ def split_by_process(frame: pl.DataFrame) -> list[Part]:
         if len(cuts) < _FEW_STRETCHES:  # slices cost nothing
             rows = frame.drop("process")
             return [(int(whole[a]), rows[a:b]) for a, b in pairwise(cuts) if b > a]
-    parts = frame.partition_by("process", maintain_order=True, include_key=False, as_dict=True)
-    return [(whole, rows) for (whole,), rows in parts.items()]
+    distinct = process.unique().sort().to_list()
+    if len(distinct) > _FEW_PROCESSES or None in distinct:
+        parts = frame.partition_by("process", maintain_order=True, include_key=False, as_dict=True)
+        return [(whole, rows) for (whole,), rows in parts.items()]
+    rows = frame.drop("process")
+    return [(whole, rows.filter(process == whole)) for whole in distinct]
 
 
 def in_order(parts: list[Part], table: str) -> list[Part]:
