@@ -105,8 +105,7 @@ def _cut(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def _with_items(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
     """Add what is known of the item of each step: ``lane, item_rank, is_host, name, side``; and ``is_slot``."""
     item, lanes, walk = steps["item"], known.lanes, steps["walk"]
-    there = item.is_not_null()
-    lane = pl.Series(known.graph.items.lane[item.fill_null(0).to_numpy()]).set(~there, None)
+    lane = pl.Series(known.graph.items.lane).gather(item)
     rank = lanes["rank"].gather(lane)
     side = (
         pl.when(rank == known.facts["src_rank"].gather(walk))
@@ -132,7 +131,7 @@ def _causes(known: Known, steps: pl.DataFrame) -> pl.Series:
     return (
         steps.hstack(of_walks[walk])
         .with_columns(
-            item_start_ns=pl.Series(items.start[steps["item"].fill_null(0).to_numpy()]),
+            item_start_ns=pl.Series(items.start).gather(steps["item"]),
             is_message=matching(steps["name"], "^gloo:") & ~matching(steps["name"], "^gloo:send$"),
         )
         .select(cause=_cause())

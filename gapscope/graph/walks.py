@@ -205,7 +205,9 @@ def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:
         mine = np.flatnonzero(lane == number)  # host items of a thread stand together, ordered by start
         found = np.searchsorted(items.start[first:until], at[mine], side="right") - 1
         item[mine] = np.where(found >= 0, first + found, NONE)
-    node = np.where(item >= 0, 2 * item + (items.end[item] <= at), NONE)
+    there = item != NONE
+    node = np.full(handoffs.height, NONE, np.int64)
+    node[there] = 2 * item[there] + (items.end[item[there]] <= at[there])
     return pl.Series("node", node).replace(NONE, None)
 
 

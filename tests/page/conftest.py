@@ -51,9 +51,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group("browser"))  # one browser for all of them
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser():
-    """A browser for the tests of this folder: while it is open, its driver's event loop is in the way of asyncio's."""
+    """A browser for the tests of one file: while it is open, its driver's event loop is in the way of asyncio's."""
     program = chromium()
     if program is None:
         pytest.skip("no chromium: install Debian's package chromium, or set GAPSCOPE_CHROMIUM to the program")
@@ -138,9 +138,9 @@ def opened(browser, report_of):
     assert opening.wrong == []
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def shared_pages(browser, report_of):
-    """Return the opening of pages that all tests of this folder may look at, and those that are open, by name."""
+    """Return the opening of pages that all tests of one file may look at, and those that are open, by name."""
     opening = Opening(browser, report_of)
     yield opening, {}
     opening.close()

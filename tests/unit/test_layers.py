@@ -11,7 +11,7 @@ import gapscope_instrumentation.contract
 import grimp
 import pytest
 
-SHARED_BY_READERS = {"base", "compression", "api_calls"}
+SHARED_BY_READERS = {"base", "compression", "api_calls", "packing", "window"}
 
 
 def modules_after(statement):

@@ -15,8 +15,7 @@ from plotly.graph_objects import Figure
 import gapscope
 from gapscope.analysis import OUTPUTS
 from gapscope.cli import align as align_command
-from gapscope.cli import compare as compare_command
-from gapscope.cli import main
+from gapscope.cli import comparing, main
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
 from gapscope.exports.perfetto import write_perfetto
@@ -63,7 +62,7 @@ WRITERS: dict[str, Callable[[gapscope.Analysis, Path], object]] = {
     "plot.html": lambda _, path: write_figure(Figure(), path),
     "run.pftrace": write_perfetto,
     "run.pftrace.gz": write_perfetto,
-    "told.json": lambda _, path: compare_command._write(path, {"numbers": list(range(5_000))}),
+    "told.json": lambda _, path: comparing._write(path, {"numbers": list(range(5_000))}),
     "alignment.parquet": lambda demo, path: align_command._write(demo.alignment, path.parent),
     "summary.json": lambda demo, path: demo.write(path.parent),
 }
@@ -140,7 +139,7 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        compare_command._write(pipe, {"claim": 1})
+        comparing._write(pipe, {"claim": 1})
         assert os.read(reading, 100) == b'{\n "claim": 1\n}\n'
     finally:
         os.close(reading)
