@@ -128,7 +128,7 @@ class _FromPath:
         except ExporterError as error:
             if self.stand_in is None:
                 raise
-            source, entry = self._from_stand_in(self.stand_in, error), None
+            return Read(_named(self._from_stand_in(self.stand_in, error), shown))
         return Read(_named(source, shown), entry, self._digest() if entry is None else None)
 
     def _digest(self) -> str | None:
