@@ -19,7 +19,6 @@ Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 
 NONE = -1
-_EMPTY = np.zeros(0, np.int64)
 
 _NEAR = 16
 """Rows from the last id on that are looked at one by one."""
@@ -88,17 +87,10 @@ class Rows:
 
     def first(self, frame: pl.DataFrame, column: str = "correlation") -> Indices:
         """Return the first row with each id; -1: there is none. Arguments as of `spans`."""
-        found = np.full(frame.height, NONE, np.int32)
-        wanted = frame[column]
-        numbers = wanted.fill_null(0).to_numpy()
-        for key, where in groups(frame).items():
-            base, keys = self._sorted.get(key, (0, _EMPTY))
-            if len(keys):
-                at = np.searchsorted(keys, numbers[where])
-                at[at == len(keys)] = 0  # above all: not equal to the first
-                found[where] = np.where(keys[at] == numbers[where], self.order[base + at], NONE)
-        if wanted.null_count():
-            found[wanted.is_null().to_numpy()] = NONE
+        low, high = self.spans(frame, column)
+        found = np.full(len(low), NONE, np.int32)
+        there = high > low
+        found[there] = self.order[low[there]]
         return found
 
 
