@@ -3,7 +3,7 @@
 The file is linked into the folder, because nsys-ai puts its cache beside it. DuckDB's extension for SQLite is taken
 from package duckdb-ext-sqlite: without it nsys-ai waits for a download and then adds indexes to the file. In that
 pairing DuckDB sometimes lists only a part of the tables, and nsys-ai then does less without an error; such a run fails
-here.
+here, as soon as its cache is there.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 NEEDED = {"kernels", "memcpy", "nvtx", "runtime", "string_ids", "sync"}
+
+
+def missing_of(cache: Path) -> list[str]:
+    return sorted(NEEDED - {table.stem for table in cache.glob("*.parquet")})
 
 
 def main() -> None:
@@ -35,15 +40,22 @@ def main() -> None:
     out = folder / "findings.json"
     program = Path(sys.executable).parent / "nsys-ai"
     command = [str(program), "diagnose", str(link), "--format", "json", "-o", str(out)]
-    run = subprocess.run(
-        command, env=dict(os.environ, HOME=str(home)), cwd=folder, capture_output=True, text=True, check=False
-    )
+    cache, errors = link.with_suffix(".nsys-cache"), folder / "errors.txt"
+    with errors.open("w") as err:
+        run = subprocess.Popen(
+            command, env=dict(os.environ, HOME=str(home)), cwd=folder, stdout=subprocess.DEVNULL, stderr=err
+        )
+        while run.poll() is None:
+            if cache.exists() and missing_of(cache):  # it is renamed into place when all of it is written
+                run.kill()
+            time.sleep(0.2)
+    if missing := missing_of(cache):
+        sys.exit(f"incomplete: tables {', '.join(missing)} are missing. {errors.read_text()[-400:]}")
     if run.returncode:
-        sys.exit(run.stderr[-500:])
+        sys.exit(errors.read_text()[-500:])
     report = json.loads(out.read_text())
-    missing = NEEDED - {table.stem for table in link.with_suffix(".nsys-cache").glob("*.parquet")}
-    if missing or report["skipped"]:
-        sys.exit(f"incomplete: tables {sorted(missing)} missing, {len(report['skipped'])} analyses skipped")
+    if report["skipped"]:
+        sys.exit(f"incomplete: {len(report['skipped'])} analyses skipped")
     print(json.dumps({"findings": len(report["findings"])}))
 
 
