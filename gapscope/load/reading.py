@@ -117,9 +117,10 @@ def _origin(
 def _note_on_parts(number: int) -> Finding:
     return Finding(
         "part_read",
-        "info",
+        "warning",
         f"Of {plural(number, 'file')} only what lies around the chosen steps was read. The bounds of clocks, and what "
-        "is inferred from how often something happened, rest on less than the whole recording.",
+        "is inferred from how often something happened (device_sharing, slot_wait), rest on less than the whole "
+        "recording: such a tile may be unexplained here and named there.",
         "Analyze without a choice of steps to use all of it.",
         count=number,
     )

@@ -49,10 +49,10 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
         "sum: one takes the place of another. At its best tenth: if each handoff spent on it what the best tenth does."
     )
     if rest:
-        which = f"{rest} more causes move" if shown else "No cause moves"
+        of = "other causes" if shown else "causes"
         note += (
-            f" {which} the end of a {unit} little or not at all, by what is recorded: a wait that no record ties to "
-            "another rank or thread stays as long as it was."
+            f" Each of {rest} {of} would bring less than {percent(_LEAST_SHARE)} of a {unit}, by what is recorded: a "
+            "wait that no record ties to another rank or thread stays as long as it was."
         )
     return [*([table] if shown else []), Text(note, style="dim"), *_unknown(fixes)]
 

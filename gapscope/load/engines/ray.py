@@ -119,8 +119,9 @@ class RayEngine:
             at = f" at {address}" if address else ""
             said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise UsageError(
-                f"There is no Ray cluster{at} to connect to ({said}). Start one with ray start, or name its address "
-                "with --ray-address."
+                f"Cannot connect to a Ray cluster{at} ({said}). Start one with ray start, or name its address with "
+                "--ray-address. A cluster that asks for a token (RAY_AUTH_MODE=token) needs the same token here: see "
+                "ray get-auth-token."
             ) from error
 
     def _alive(self) -> list[Node]:
