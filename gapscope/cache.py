@@ -2,13 +2,13 @@
 
 Layout of the cache folder (it may be deleted at any time)::
 
-    digests/<hash of the path>.json     content digest of a file, valid while size, mtime and inode stay
+    digests/<hash of the path>.json     content digest of a file, valid while size, times and inode stay
     tables/<digest>-<format>-<version>/ one Parquet file a table (`gapscope.readers.packing`), and source.json
     results/<key>/                      tables of an analysis, and index (`gapscope.results`)
     exports/                            what nsys exported (`gapscope.readers.nsys_export`)
 
-An entry appears at once and whole (a folder renamed into place), so that concurrent runs share it and a
-killed run leaves none. An entry that cannot be read is removed and made again.
+An entry appears at once and whole (`gapscope.entries`), so that concurrent runs share it and a killed run leaves none.
+One that is not what was written is removed and made again.
 
 The first look at a file does not wait for the cache: its digest is computed while it is read, and its tables are
 written while they are used.
@@ -24,8 +24,7 @@ import shutil
 import tempfile
 import threading
 import time
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property
@@ -36,6 +35,7 @@ import numpy.typing as npt
 import polars as pl
 from gapscope_instrumentation.contract import CONTRACT_VERSION
 
+from gapscope.entries import discard, read_index, sealed, staged, unsealed, write_at_once, write_index
 from gapscope.findings import Finding
 from gapscope.readers.base import Reader, SourceInfo, SourceTables
 from gapscope.readers.packing import is_packed, packed, unpacked
@@ -47,12 +47,9 @@ MIN_CACHED_BYTES = 4 << 20
 LARGE_BYTES = 1 << 30
 """Tables of more bytes in memory are written at once and then read from the disk as they are needed."""
 
-_PIECE_BYTES = 1 << 20
-_WORKERS = 4
 _AT_ONCE_BYTES = 4 << 20  # tables of fewer bytes are not worth a thread
 _STATISTICS = {"min": True, "max": True, "distinct_count": False, "null_count": True}  # to skip what is out of a window
-_ABANDONED_S = 86_400.0  # a folder that was begun so long ago is of a run that was killed
-_STAGING = ".new-"
+_INDEX = "source.json"
 _SETTLED_S = 2.0  # a file changed more recently may change again within one step of its mtime
 
 
@@ -77,7 +74,7 @@ def usable_cache_dir(wanted: Path) -> Path | None:
 def content_digest(path: Path, cache_dir: Path | None) -> str:
     """Return a digest of the content of a file, or of all files of a folder; that of a file begins with its size.
 
-    The digest of an unchanged file (same size, mtime and inode) is remembered in ``cache_dir``.
+    The digest of an unchanged file (same size, times and inode) is remembered in ``cache_dir``.
     """
     if path.is_dir():
         total = hashlib.blake2b(digest_size=20)
@@ -93,13 +90,13 @@ def content_digest(path: Path, cache_dir: Path | None) -> str:
         digest = f"{stat.st_size:x}-{hashlib.file_digest(file, 'sha256').hexdigest()[:40]}"
     if cache_dir is not None and time.time() - stat.st_mtime > _SETTLED_S:
         with contextlib.suppress(OSError):
-            write_at_once(_memo(path, cache_dir), json.dumps({"stamp": stamp, "digest": digest}))
+            write_at_once(_memo(path, cache_dir), sealed(json.dumps({"stamp": stamp, "digest": digest})))
     return digest
 
 
 def _stamp(path: Path) -> list[int]:
-    stat = path.stat()
-    return [stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_dev]
+    stat = path.stat()  # whoever changes a file may set its mtime back, but not its ctime
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]
 
 
 def _memo(path: Path, cache_dir: Path) -> Path:
@@ -109,7 +106,7 @@ def _memo(path: Path, cache_dir: Path) -> Path:
 
 def _remembered(path: Path, cache_dir: Path) -> str | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(_memo(path, cache_dir).read_text())
+        known = json.loads(unsealed(_memo(path, cache_dir).read_text()))
         if known["stamp"] == _stamp(path):
             return str(known["digest"])
     return None
@@ -223,9 +220,7 @@ def load_entry(entry: Path) -> SourceTables | None:
     if not entry.is_dir():
         return None
     try:
-        stored = json.loads((entry / "source.json").read_text())
-        if stored["checksums"] != _checksums(entry):
-            raise ValueError(entry)
+        stored = read_index(entry, _INDEX)
         tables = {}
         for name in READER_TABLES:
             frame = pl.scan_parquet(entry / f"{name}.parquet")
@@ -250,12 +245,8 @@ def store_entry(entry: Path, source: SourceTables) -> str | None:
             for name, derived in (("windows", source.windows), ("marks", source.marks)):
                 if derived is not None:
                     derived.write_parquet(staging / f"{name}.parquet")
-            stored = {
-                "info": asdict(source.info),
-                "findings": [asdict(f) for f in source.findings],
-                "checksums": _checksums(staging),
-            }
-            (staging / "source.json").write_text(json.dumps(stored))
+            stored = {"info": asdict(source.info), "findings": [asdict(f) for f in source.findings]}
+            write_index(staging, _INDEX, stored)
     except (OSError, pl.exceptions.PolarsError) as error:
         return str(error)
     return None
@@ -275,60 +266,3 @@ def add_entry(entry: Path, files: Mapping[str, npt.NDArray[np.uint8]]) -> str | 
     except OSError as error:
         return str(error)
     return None
-
-
-@contextlib.contextmanager
-def staged(entry: Path) -> Iterator[Path]:
-    """Give a folder to fill that becomes the entry when all went well."""
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(entry.parent)
-    staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=entry.parent))
-    try:
-        yield staging
-        try:
-            staging.rename(entry)
-        except OSError:
-            if not entry.is_dir():  # not there because another run was faster
-                raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def discard(entry: Path) -> None:
-    """Remove an entry that cannot be used; it is made again."""
-    shutil.rmtree(entry, ignore_errors=True)
-
-
-def _checksums(entry: Path) -> dict[str, int]:
-    """Return the checksum of each table: a page that went bad on the disk must not surface in an analysis."""
-    files = sorted(entry.glob("*.parquet"))
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        return dict(zip((f.name for f in files), pool.map(_checksum, files), strict=True))
-
-
-def _checksum(file: Path) -> int:
-    total, buffer = 0, memoryview(bytearray(_PIECE_BYTES))
-    with file.open("rb", buffering=0) as stream:
-        while got := stream.readinto(buffer):
-            total = zlib.crc32(buffer[:got], total)
-    return total
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove what runs that were killed had begun."""
-    for staging in folder.glob(f"{_STAGING}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - staging.stat().st_mtime > _ABANDONED_S:
-                shutil.rmtree(staging, ignore_errors=True)
-
-
-def write_at_once(path: Path, text: str) -> None:
-    """Write a small file that others see whole or not at all.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".new-", delete=False) as file:
-        file.write(text)
-    Path(file.name).replace(path)

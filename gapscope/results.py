@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from gapscope import cache
+from gapscope.entries import digest_of, discard, sealed, staged, unsealed
 from gapscope.findings import Finding
 from gapscope.schema import SCHEMA_VERSION
 from gapscope.version import VERSION
@@ -52,7 +52,7 @@ def entry_of(cache_dir: Path, digest: str, request: object) -> Path:
         request: What was asked; its ``repr`` has to say all of it.
     """
     said = f"{digest}\0{request!r}\0{VERSION}\0{SCHEMA_VERSION}\0{_own_files()}\0{pl.__version__}"
-    return cache_dir / "results" / _digest(said.encode())
+    return cache_dir / "results" / digest_of(said.encode())
 
 
 def find(entry: Path, names: Iterable[str]) -> Kept | None:
@@ -65,19 +65,16 @@ def find(entry: Path, names: Iterable[str]) -> Kept | None:
     if not entry.is_dir():
         return None
     try:
-        digest, _, said = (entry / INDEX).read_text().partition("\n")
-        if digest != _digest(said.encode()):
-            raise ValueError(INDEX)
-        stored = json.loads(said)
+        stored = json.loads(unsealed((entry / INDEX).read_text()))
         tables = {}
         for name in names:
             content = (entry / f"{name}.parquet").read_bytes()
-            if _digest(content) != stored["digests"][name]:
+            if digest_of(content) != stored["digests"][name]:
                 raise ValueError(name)
             tables[name] = pl.read_parquet(BytesIO(content))
         return Kept(tables, [Finding(**f) for f in stored["findings"]], stored["summary"])
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
-        cache.discard(entry)
+        discard(entry)
         return None
 
 
@@ -89,23 +86,19 @@ def store(entry: Path, kept: Kept) -> str | None:
         kept: The results.
     """
     try:
-        with cache.staged(entry) as staging:
+        with staged(entry) as staging:
             digests = {}
             for name, table in kept.tables.items():
                 whole = BytesIO()
                 table.write_parquet(whole, compression="lz4", statistics=False)
-                digests[name] = _digest(whole.getbuffer())
+                digests[name] = digest_of(whole.getbuffer())
                 (staging / f"{name}.parquet").write_bytes(whole.getbuffer())
             findings = [asdict(f) for f in kept.findings]
             said = json.dumps({"digests": digests, "findings": findings, "summary": kept.summary})
-            (staging / INDEX).write_text(f"{_digest(said.encode())}\n{said}")
+            (staging / INDEX).write_text(sealed(said))
     except (OSError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
         return str(error)
     return None
-
-
-def _digest(content: bytes | memoryview) -> str:
-    return hashlib.blake2b(content, digest_size=20).hexdigest()
 
 
 @once

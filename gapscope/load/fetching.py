@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapscope import cache
+from gapscope.entries import sealed, unsealed, write_at_once
 from gapscope.errors import InputError, UsageError
 from gapscope.inputs import EXPORT_SUFFIXES, REPORT_SUFFIXES, names_export_table
 from gapscope.version import VERSION
@@ -77,12 +77,13 @@ def expand_url(given: str) -> list[RemoteFile]:
         storage, path = _storage(given)
         if any(c in path for c in "*["):  # a question mark begins the query of a web address
             found = storage.glob(path, detail=True)
+        # Asked before whether it is a folder: to find out, a web server is made to send the whole file.
+        elif (known := _info(storage, path)) is not None and known["type"] == "file":
+            return [RemoteFile(given, named=True, size_bytes=_bytes(known))]
         elif storage.isdir(path):
             inside = storage.find(path, detail=True)
             below = len(path.rstrip("/"))
             found = {name: info for name, info in inside.items() if not _hidden(name[below:])}
-        elif storage.exists(path):
-            return [RemoteFile(given, named=True, size_bytes=_bytes(storage.info(path)))]
         else:
             found = {}
         return _files(storage, given, found)
@@ -90,6 +91,16 @@ def expand_url(given: str) -> list[RemoteFile]:
         raise
     except Exception as error:  # each storage has errors of its own
         raise UsageError(f"{given}: cannot be looked into ({_said(error)}).") from error
+
+
+def _info(storage: Any, path: str) -> Mapping[str, Any] | None:
+    """Return what the storage says of an object; None: nothing."""
+    if path.endswith("/"):
+        return None
+    try:
+        return dict(storage.info(path))
+    except FileNotFoundError:
+        return None
 
 
 def _files(storage: Any, given: str, found: Mapping[str, Mapping[str, Any]]) -> list[RemoteFile]:
@@ -175,7 +186,7 @@ class Memo:
     def remember(self, entry: Path) -> None:
         """Keep that ``entry`` has the tables of the object."""
         with contextlib.suppress(OSError):
-            cache.write_at_once(self.path, json.dumps({"stamp": self.stamp, "entry": entry.name}))
+            write_at_once(self.path, sealed(json.dumps({"stamp": self.stamp, "entry": entry.name})))
 
 
 def memo_of(file: RemoteFile, cache_dir: Path | None, how: str) -> Memo | None:
@@ -199,7 +210,7 @@ def memo_of(file: RemoteFile, cache_dir: Path | None, how: str) -> Memo | None:
     name = hashlib.blake2b(file.url.encode("utf-8", "backslashreplace"), digest_size=20).hexdigest()
     memo, entry = cache_dir / "digests" / f"{name}-url.json", None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(memo.read_text())
+        known = json.loads(unsealed(memo.read_text()))
         if known["stamp"] == stamp:
             entry = cache_dir / "tables" / Path(known["entry"]).name
     return Memo(memo, stamp, entry)

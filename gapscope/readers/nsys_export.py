@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,7 +40,12 @@ _INSTALLED = (
 )
 _PERCENT = re.compile(rb"(\d{1,3})%")
 _LAST_WORDS = 3
+_PARQUET_END = b"PAR1"
 _ANSWER_SECONDS = 60  # for `nsys --version` and `--help`; exporting may take as long as it needs
+
+
+class CutExportError(Exception):
+    """``nsys`` said that all went well, and left a part: the disk is full. The text says where."""
 
 
 class ExportFailedError(Exception):
@@ -143,6 +147,7 @@ def export(nsys: Nsys, report: Path, folder: Path, progress: Progress) -> Path:
 
     Raises:
         ExportFailedError: ``nsys`` ended with an error or left nothing.
+        CutExportError: What it left is cut.
     """
     ability = _answer(nsys.path, "export", "--help") or ""
     choice = [f"--tables={KEPT_TABLES}"] if "--tables" in ability else []
@@ -157,7 +162,27 @@ def export(nsys: Nsys, report: Path, folder: Path, progress: Progress) -> Path:
         shutil.rmtree(target, ignore_errors=True)
     if not target.exists():
         raise ExportFailedError(words or "it wrote no export and gave no reason")
+    if not _is_whole(target):
+        free = shutil.disk_usage(folder).free
+        raise CutExportError(f"{folder.parent}, where {free / 1e6:,.1f} MB are free")
     return target
+
+
+def _is_whole(export: Path) -> bool:
+    """Tell if no file is cut: Parquet ends with its magic, and SQLite says how many pages it has."""
+    if export.is_dir():
+        return all(_end_of(file) == _PARQUET_END for file in export.glob("*.parquet"))
+    with export.open("rb") as file:
+        head = file.read(100)
+    page_bytes = int.from_bytes(head[16:18], "big")
+    n_pages = int.from_bytes(head[28:32], "big")
+    return len(head) == 100 and export.stat().st_size >= n_pages * (1 << 16 if page_bytes == 1 else page_bytes)
+
+
+def _end_of(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        stream.seek(max(stream.seek(0, os.SEEK_END) - len(_PARQUET_END), 0))
+        return stream.read()
 
 
 def _tells_what_was_traced(export: Path) -> bool:
@@ -192,20 +217,3 @@ def _run(command: list[str], folder: Path, progress: Progress) -> str:
     if process.returncode != 0:
         raise ExportFailedError(words or f"exit status {process.returncode}, without a word")
     return words
-
-
-def keep(staging: Path, final: Path) -> Path:
-    """Move a finished folder to its place as a whole; if another run was faster, its folder stands."""
-    try:
-        staging.rename(final)
-    except OSError:
-        if not final.is_dir():
-            raise
-        shutil.rmtree(staging, ignore_errors=True)
-    return final
-
-
-def staging_folder(parent: Path) -> Path:
-    """Make a folder for work that is not finished, beside the finished ones; leftovers are never read."""
-    parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=".new-", dir=parent))

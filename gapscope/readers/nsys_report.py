@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gapscope.entries import discard, read_index, staged, write_index
 from gapscope.errors import ExporterError, InputError, MalformedTraceError
 from gapscope.readers.base import Progress, ReadOptions, SourceTables
 from gapscope.readers.compression import ByteStream, copy_decompressed
 from gapscope.readers.nsys_export import (
     ENV,
+    CutExportError,
     ExportFailedError,
     Nsys,
     export,
     find_nsys,
-    keep,
-    staging_folder,
     version_numbers,
 )
 from gapscope.readers.nsys_parquet import read_parquet
@@ -35,6 +34,7 @@ from gapscope.readers.nsys_tables import VERSION
 
 MAGIC = b"NVIDIA Tegra Profiler Report"
 _WRITER = re.compile(rb"Report (\d+(?:@\d+)+)(-\w+)?")
+_INDEX = "index"
 _EXPORT_SHARE = 0.5  # of the progress
 
 
@@ -65,21 +65,36 @@ class NsysReportReader:
     def _read(self, job: _Job, options: ReadOptions, progress: Progress) -> SourceTables:
         inner = replace(options, cache_dir=None)
         if options.cache_dir is None:
-            with tempfile.TemporaryDirectory(prefix="gapscope-") as folder:
-                return self._through(job, _exported(job, Path(folder), progress), inner, progress)
+            return self._without_cache(job, inner, progress)
         kept = options.cache_dir / "exports" / f"{_digest(job.report)}-{job.nsys.text.replace('/', '_')}"
         if kept.is_dir():
             source = self._from_kept(job, kept, inner, progress)
             if source is not None:
                 return source
-            shutil.rmtree(kept, ignore_errors=True)
-        return self._through(job, _kept_export(job, kept, progress), inner, progress)
+            discard(kept)
+        try:
+            made = _kept_export(job, kept, progress)
+        except (CutExportError, OSError):  # the disk of the cache is full
+            return self._without_cache(job, inner, progress)
+        return self._through(job, made, inner, progress)
+
+    def _without_cache(self, job: _Job, options: ReadOptions, progress: Progress) -> SourceTables:
+        """Export where temporary files go."""
+        with tempfile.TemporaryDirectory(prefix="gapscope-") as folder:
+            try:
+                made = _exported(job, Path(folder), progress)
+            except CutExportError as error:
+                found = f"nsys {job.nsys.text} left a part of its export in {error}."
+                next_step = f"Make room, or name another folder as TMPDIR; otherwise {_elsewhere(job.shown)}"
+                raise ExporterError(job.shown, found, next_step) from error
+            return self._through(job, made, options, progress)
 
     def _from_kept(self, job: _Job, kept: Path, options: ReadOptions, progress: Progress) -> SourceTables | None:
         """Return what a kept export holds; None if it is broken and has to be made again."""
         try:
+            read_index(kept, _INDEX)
             source = self._through(job, _only_entry(kept), options, progress)
-        except (MalformedTraceError, ExportFailedError):
+        except (MalformedTraceError, ExportFailedError, OSError, ValueError):
             return None
         return None if any(f.code == "damaged_table" for f in source.findings) else source
 
@@ -146,17 +161,10 @@ def _elsewhere(shown: Path) -> str:
 
 def _kept_export(job: _Job, kept: Path, progress: Progress) -> Path:
     """Export into the cache and return the export."""
-    try:
-        staging = staging_folder(kept.parent)
-    except OSError as error:
-        raise ExporterError(
-            job.shown, f"the cache folder {kept.parent} cannot be written ({error.strerror or error}).", "Name another."
-        ) from error
-    try:
+    with staged(kept) as staging:
         _exported(job, staging, progress)
-        return _only_entry(keep(staging, kept))
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        write_index(staging, _INDEX, {})
+    return _only_entry(kept)
 
 
 def _exported(job: _Job, folder: Path, progress: Progress) -> Path:

@@ -25,8 +25,8 @@ def render_effects(found: Mapping[str, Any]) -> RenderableType:
     """
     note = (
         "The whole graph replayed: waits move, all else takes as long as it took, in the same order and with the same "
-        "contention; a wait that no record ties to another rank stays as long as it was. Bounds, no forecast. Less by: the median of "
-        "what each gains, which is not the difference of the medians."
+        "contention; a wait that no record ties to another rank stays as long as it was. Bounds, no forecast. Less by: "
+        "the median of what each gains, which is not the difference of the medians."
     )
     scenario = Text(found["scenario"], style="bold")
     return Group(scenario, *effects_parts(found), Text(""), Text(note, style="dim"))

@@ -54,6 +54,27 @@ def test_a_run_behind_urls_is_the_run(run, given):
     assert there.processes.drop("rank_source").equals(here.processes.drop("rank_source"))
 
 
+def test_a_web_server_is_not_asked_whether_a_file_is_a_folder(monkeypatch):
+    """It would send the whole file, into memory."""
+
+    class Server:
+        def info(self, path):
+            if path.endswith("none.json"):
+                raise FileNotFoundError(path)
+            return {"name": path, "type": "file", "size": 7}
+
+        def isdir(self, path):
+            asked.append(path)
+            return False
+
+    asked = []
+    monkeypatch.setattr(fetching, "_storage", lambda url: (Server(), url))
+    assert expand_url("http://host/rank0.json") == [RemoteFile("http://host/rank0.json", named=True, size_bytes=7)]
+    assert asked == []
+    with pytest.raises(UsageError, match="there is no such file"):
+        expand_url("http://host/none.json")
+
+
 def test_urls_and_files_mix(run):
     trace = gapscope.load([f"memory://run/{TORCH[0]}", DATA / TORCH[1]], LoadOptions(use_cache=False))
     assert trace.sources["path"].to_list() == [str(DATA / TORCH[1]), f"memory://run/{TORCH[0]}"]

@@ -93,6 +93,18 @@ def test_a_broken_entry_is_removed(tmp_path, broken, how):
     assert not entry.exists()
 
 
+def test_every_bit_of_what_an_entry_says_counts(tmp_path):
+    entry = cache.entry_path(tmp_path, "digest", AReader())
+    cache.store_entry(entry, tables())
+    whole = (entry / "source.json").read_bytes()
+    for position in range(0, len(whole), 7):
+        cache.store_entry(entry, tables())
+        wrong = bytearray(whole)
+        wrong[position] ^= 1 << position % 8
+        (entry / "source.json").write_bytes(wrong)
+        assert cache.load_entry(entry) is None, bytes(wrong)
+
+
 def test_an_entry_that_another_run_made_first_stays(tmp_path):
     entry = cache.entry_path(tmp_path, "digest", AReader())
     cache.store_entry(entry, tables())
@@ -126,6 +138,28 @@ def test_a_remembered_digest_is_dropped_when_the_file_changes(tmp_path):
     file.write_bytes(b"abd")
     os.utime(file, (1_000_001, 1_000_001))
     assert cache.content_digest(file, tmp_path / "cache") != first
+
+
+def test_who_sets_the_time_of_a_changed_file_back_is_seen(tmp_path):
+    file = tmp_path / "one"
+    file.write_bytes(b"abc")
+    os.utime(file, (1_000_000, 1_000_000))
+    first = cache.content_digest(file, tmp_path / "cache")
+    time.sleep(0.02)  # more than a step of the clock that files are stamped with
+    with file.open("r+b") as stream:
+        stream.write(b"abd")
+    os.utime(file, (1_000_000, 1_000_000))
+    assert cache.content_digest(file, tmp_path / "cache") != first
+
+
+def test_a_remembered_digest_that_went_bad_is_not_used(tmp_path):
+    file = tmp_path / "one"
+    file.write_bytes(b"abc")
+    os.utime(file, (1_000_000, 1_000_000))
+    first = cache.content_digest(file, tmp_path / "cache")
+    (memo,) = (tmp_path / "cache" / "digests").iterdir()
+    memo.write_text(memo.read_text().replace(first[-4:], "0000"))
+    assert cache.content_digest(file, tmp_path / "cache") == first
 
 
 def test_a_file_just_changed_is_not_remembered(tmp_path):

@@ -237,8 +237,39 @@ def test_exports_at_the_same_time(tmp_path, report, exported):
 
 def test_a_cache_that_cannot_be_written(tmp_path, report, exported):
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(ExporterError, match=r"cache folder .* cannot be written"):
-        read(report, program(tmp_path / "nsys", copying(exported)), tmp_path / "cache")
+    source = read(report, program(tmp_path / "nsys", copying(exported)), tmp_path / "cache")
+    assert source.tables["ops"].collect().height == 4
+
+
+CUT = {"sqlite": 'head -c 5000 "{0}" > "$target"', "parquetdir": 'f="$target/NVTX_EVENTS.parquet"; truncate -s -9 "$f"'}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "parquetdir"])
+def test_a_cache_whose_disk_is_full_costs_no_report(tmp_path, report, exported, kind):
+    """nsys ends without an error on a full disk, and leaves a part."""
+    cut = CUT[kind].format(exported)
+    export = f'{copying(exported)}\ncase "$target" in *exports*) {cut};; esac'
+    nsys = program(tmp_path / "nsys", export, types=kind)
+    source = read(report, nsys, tmp_path / "cache")
+    assert source.tables["ranges"].collect().height == 3
+    assert source.findings == ()
+    assert kept(tmp_path / "cache") == []
+    everywhere = program(tmp_path / "other", f"{copying(exported)}\n{cut}", types=kind)
+    with pytest.raises(ExporterError, match=r"left a part of its export in .*, where [\d,.]+ MB are free"):
+        read(report, everywhere, tmp_path / "cache")
+
+
+def test_a_kept_export_with_a_bit_that_went_bad_is_made_again(tmp_path, report, exported):
+    cache = tmp_path / "cache"
+    nsys = program(tmp_path / "nsys", copying(exported))
+    read(report, nsys, cache)
+    (folder,) = (cache / "exports").iterdir()
+    file = folder / "export_pqtdir" / "StringIds.parquet"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 16
+    file.write_bytes(content)
+    assert read(report, nsys, cache).findings == ()
+    assert len(log(nsys)) == 2
 
 
 # Failures
@@ -285,7 +316,7 @@ def test_nsys_that_says_nothing(tmp_path, report, words):
 
 def test_an_export_that_cannot_be_read(tmp_path, report):
     nsys = program(tmp_path / "nsys", 'echo "SQLite format 3" > "$target"', types="sqlite")
-    with pytest.raises(MalformedTraceError) as caught:
+    with pytest.raises(ExporterError, match="left a part of its export") as caught:
         read(report, nsys)
     assert caught.value.path == str(report)
 

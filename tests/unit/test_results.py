@@ -173,7 +173,7 @@ def test_an_entry_that_is_broken_is_made_again(run):
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(run, monkeypatch):
     paths, options = run
-    monkeypatch.setattr(results.cache, "staged", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(results, "staged", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
     assert gapscope.analyze(paths, options=options).handoffs.height == 20
 
 
