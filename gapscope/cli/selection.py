@@ -7,6 +7,8 @@ import re
 from gapscope.cli.clocks import nanoseconds
 from gapscope.errors import UsageError
 
+_NO_STEP = 2**63  # numbers of steps have 64 bits
+
 
 def steps_of(text: str | None) -> tuple[int | None, int | None] | None:
     """Return the first and the last step that ``--steps`` states; None at an end that is open.
@@ -22,7 +24,7 @@ def steps_of(text: str | None) -> tuple[int | None, int | None] | None:
         last = (int(high) if high else None) if colon else first
     except ValueError:
         raise UsageError(f"--steps {text}: give a step or a range such as 10:20.") from None
-    if first is None and last is None:
+    if (first is None and last is None) or any(abs(n or 0) >= _NO_STEP for n in (first, last)):
         raise UsageError(f"--steps {text}: give a step or a range such as 10:20.")
     return first, last
 

@@ -46,7 +46,7 @@ class Window:
         if numbers.is_empty():  # none of these: what lies around the place where they would be
             first = self.last_step if self.first_step is None else self.first_step
             return (first or 0), (first or 0)
-        kept = numbers if self.last_n is None else numbers.tail(self.last_n)
+        kept = numbers if self.last_n is None else numbers.tail(min(self.last_n, len(numbers)))
         return int(kept[0]), int(kept[-1])
 
 

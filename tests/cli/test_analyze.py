@@ -217,6 +217,12 @@ def test_steps_selects_handoffs(cli, steps, expected):
     assert list(map(int, read_csv(outcome.out)["step"])) == expected
 
 
+def test_steps_of_more_digits_than_numbers_have(cli):
+    assert "give a step or a range such as 10:20" in cli("analyze", "--demo", "--steps", f"{10**20}:").err
+    outcome = cli("analyze", "--demo", "--format", "csv", "--last", str(10**20))
+    assert (outcome.code, read_csv(outcome.out).height) == (0, 20)
+
+
 @pytest.mark.parametrize(("ranks", "expected"), [("0", 20), ("1", 20), ("0,1", 20), ("2", 0), ("2,1", 20)])
 def test_ranks_selects_handoffs(cli, ranks, expected):
     outcome = cli("analyze", "--demo", "--format", "csv", "--ranks", ranks)

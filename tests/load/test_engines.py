@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'gapscope\[ray\]'"):
         gapscope.analyze(FILE, options=LoadOptions(engine="ray"))
+
+
+def test_an_address_where_nobody_listens_is_said_at_once():
+    pytest.importorskip("ray")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listened at
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        outcome = CliRunner().invoke(app, ["analyze", str(FILE), "--engine", "ray", "--ray-address", address])
+    assert isinstance(outcome.exception, UsageError)
+    assert f"Nothing answers at the address of the Ray cluster, {address} (" in str(outcome.exception)
 
 
 def test_an_address_without_the_engine_is_an_error():

@@ -7,6 +7,7 @@ task that needs too much memory without end.
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,6 +43,7 @@ from gapscope.readers.base import Progress, ReadOptions
 ANYWHERE = "anywhere"
 """Place of a file that every node can read: Ray chooses."""
 _ATTEMPTS = 3
+_ANSWER_S = 10.0
 _SAME = "All nodes need the versions of the driver."
 
 
@@ -110,6 +112,8 @@ class RayEngine:
 
     def _connect(self) -> None:
         address = self._address or os.environ.get("RAY_ADDRESS") or None
+        if address is not None:
+            _knock(address)
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of a cluster that is started here
@@ -347,6 +351,20 @@ class _Reading:
 
     def _label(self, where: str) -> str:
         return self._labels.get(where, "a node of the cluster")
+
+
+def _knock(address: str) -> None:
+    """Raise if nobody listens at an address ``host:port``: Ray itself tries for minutes before it says so."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in address or not port.isdecimal():
+        return  # auto, or another way to connect
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"Nothing answers at the address of the Ray cluster, {address} ({error}). Start one with ray start, or "
+            "name its address with --ray-address."
+        ) from error
 
 
 def _file(seen: Seen, placed: Placed) -> InputFile:
