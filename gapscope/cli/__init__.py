@@ -61,6 +61,10 @@ def main() -> None:
         sys.exit(EXIT_UNREADABLE if isinstance(error, InputError) else EXIT_USAGE)
     except BrokenPipeError:
         raise  # whoever reads the output has had enough
+    except FileNotFoundError as error:  # of what is written, the folder is made first
+        said = f"gapscope: a file went away while it was used ({error}). If the cache was removed, run again."
+        print(said, file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_USAGE)
     except OSError as error:
         print(f"gapscope: the output cannot be written ({error.strerror or error}).", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_USAGE)
