@@ -51,8 +51,10 @@ class Items:
         start: Start of each item on the common timebase.
         end: End of each item.
         lane: Number of the stream or thread of each item.
-        clock: Clock of each item.
-        is_placed: Whether the times of each item are known on the common timebase.
+        clock: Clock of each lane; of one that has jumped, the clock before.
+        jumped: Clock of each item, if some clock has jumped; else empty.
+        stands: Whether each clock has a place on the common timebase.
+        amid: Items in the middle of a jump of their clock, ascending.
     """
 
     ops: pl.DataFrame
@@ -62,7 +64,9 @@ class Items:
     end: Ints
     lane: Indices
     clock: Indices
-    is_placed: Bools
+    jumped: Indices
+    stands: Bools
+    amid: Indices
 
     @cached_property
     def streams(self) -> Streams:
@@ -79,6 +83,21 @@ class Items:
     def n(self) -> int:
         """Number of items."""
         return self.ops.height + self.hosts.height
+
+    def clock_of(self, numbers: npt.NDArray[np.integer]) -> Indices:
+        """Return the clocks of some items."""
+        found: Indices = self.jumped[numbers] if len(self.jumped) else self.clock[self.lane[numbers]]
+        return found
+
+    @property
+    def all_placed(self) -> bool:
+        """Whether the times of all items are known on the common timebase."""
+        return not len(self.amid) and bool(self.stands[self.jumped if len(self.jumped) else self.clock].all())
+
+    def is_placed(self, numbers: npt.NDArray[np.integer]) -> Bools:
+        """Tell of which items the times are known on the common timebase."""
+        found: Bools = self.stands[self.clock_of(numbers)]
+        return found & ~np.isin(numbers, self.amid)
 
     def ops_at(self, numbers: pl.Series) -> pl.DataFrame:
         """Return rows of `ops` with ``source, process, rank, device, stream``; no number is null."""
@@ -175,11 +194,13 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     ]
     lane = np.concatenate([op_lane, host_lane + np.int32(streams.height)])
     del op_lane, host_lane
-    clock = np.concatenate(clocks).astype(np.int32)[lane]
-    clock, start, end, is_placed = placed(clock, [ops, hosts], alignment)
+    clock = np.concatenate(clocks).astype(np.int32)
+    jumped, start, end, amid = placed(lane, clock, [ops, hosts], alignment)
     ops = ops.hstack(about.get_columns()).with_columns(pl.col("call") + ops.height)
     ops, hosts = (frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns") for frame in (ops, hosts))
-    return Items(ops, hosts, _lanes(trace, streams, threads, lane), start, end, lane, clock, is_placed)
+    return Items(
+        ops, hosts, _lanes(trace, streams, threads, lane), start, end, lane, clock, jumped, alignment.placed, amid
+    )
 
 
 def _lanes(trace: Trace, streams: pl.DataFrame, threads: pl.DataFrame, lane: Indices) -> pl.DataFrame:

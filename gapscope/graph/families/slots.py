@@ -77,7 +77,7 @@ def _numbered(ops: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _clock(context: Context, items: pl.Series) -> pl.Series:
-    return pl.Series(context.items.clock).gather(items)
+    return pl.Series(context.items.clock_of(items.to_numpy()))
 
 
 def _launched(context: Context, items: pl.Series) -> pl.Series:
