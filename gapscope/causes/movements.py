@@ -76,7 +76,7 @@ def handoff_movements(graph: Graph) -> pl.DataFrame:
         return pl.DataFrame(schema=MOVEMENT)
     ops = ops.filter(pl.col("mark").is_in(["submit", "receive"]) & pl.col("group").is_null())
     ops = ops.unique([*KEY, "item"], keep="first", maintain_order=True)
-    about = graph.items.ops[ops["item"]].select("kind", "size_bytes")
+    about = graph.items.ops[ops["item"]].select("kind", pl.col("size_bytes").cast(pl.Int64))
     ops = pl.concat([ops.select(*KEY, "item", "mark", "start", "end", "is_nccl"), about], how="horizontal")
     is_move = (pl.col("kind") == "memcpy") | pl.col("is_nccl")
     own = ~is_move & (pl.col("kind") == "kernel") & (pl.col("mark") == "submit")

@@ -16,6 +16,7 @@ import polars as pl
 
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
+from gapscope.graph.items import NONE
 
 _DEVICE = ["source", "process", "device"]
 _STREAM = [*_DEVICE, "stream"]
@@ -80,9 +81,9 @@ def _operations(context: Context, streams: pl.DataFrame) -> _Enqueued:
     spans = streams.select("first", "until").rows()
     item = np.concatenate([np.arange(*span) for span in spans])
     lane = np.repeat(streams["lane"].to_numpy(), [until - first for first, until in spans])
-    ids, calls, declared = (items.ops[c].gather(item) for c in ("correlation", "call", "is_declared"))
+    ids, declared = items.streams.correlation.gather(item), items.ops["is_declared"].gather(item)
     # All that a replayed graph launches has one id, and what stands for calls that are not recorded is no order.
-    known = (ids.is_not_null() & calls.is_not_null() & ~declared).to_numpy()
+    known = (ids.is_not_null() & ~declared).to_numpy() & (items.call[item] != NONE)
     item, lane, correlation = item[known], lane[known], ids.fill_null(0).to_numpy()[known]
     order = np.argsort(correlation, kind="stable")
     item, lane, correlation = item[order], lane[order], correlation[order]
@@ -104,7 +105,7 @@ def _last_before(context: Context, later: _Enqueued, earlier: _Enqueued) -> pl.D
     there[there] = earlier.correlation[at[there]] > later.before[there]
     to, source = later.item[there], earlier.item[at[there]]
     # Calls of two threads at once: the ids do not tell which of them enqueued first.
-    call, other = (items.ops["call"].gather(numbers).to_numpy() for numbers in (to, source))
+    call, other = items.call[to], items.call[source]
     in_order = (items.lane[call] == items.lane[other]) | (items.end[other] <= items.start[call])
     to, source = to[in_order], source[in_order]
     frame = pl.DataFrame({"to": to * 2, "from": source * 2 + 1, "ready_ns": items.end[source]})

@@ -66,8 +66,10 @@ def _last_polls(context: Context) -> pl.DataFrame:
         (items.hosts["family"] == "event_query").arg_true().cast(pl.Int64) if queries.height else pl.Series([0]).clear()
     )
     # Queries with nothing between them are as far behind their number among all queries.
-    calls = items.hosts_at(at + items.n_ops).select(
-        *_CORRELATION, "thread", item=at + items.n_ops, others=at - pl.int_range(pl.len())
+    calls = (
+        items.hosts_at(at + items.n_ops)
+        .with_columns(correlation=items.call_ids(at))
+        .select(*_CORRELATION, "thread", item=at + items.n_ops, others=at - pl.int_range(pl.len()))
     )
     polls = calls.filter(pl.col("correlation").is_not_null()).join(queries, on=_CORRELATION).sort("item")
     run = [*_POLLED, "others"]

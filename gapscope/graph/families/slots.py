@@ -82,7 +82,7 @@ def _clock(context: Context, items: pl.Series) -> pl.Series:
 
 def _launched(context: Context, items: pl.Series) -> pl.Series:
     """Return when the call that launched each operation returned; the operation's own start where none is recorded."""
-    call = context.items.ops["call"].gather(items)
+    call = context.items.call_of(items)
     returned = pl.Series(context.items.end).gather(call)
     return returned.fill_null(pl.Series(context.items.start).gather(items))
 
