@@ -17,7 +17,7 @@ import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.comms.streams import Streams
-from gapscope.correlation import Rows, greatest
+from gapscope.correlation import Rows, greatest, groups
 from gapscope.events import Ends
 from gapscope.graph.placing import Numbers, Placed, placed
 from gapscope.lanes import lanes_of, order_by_lane
@@ -199,26 +199,29 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     hosts = _find_hosts(trace, ends)
     calls = Rows(hosts.table, places=_processes(hosts.threads))
     scanned = trace.scan("ops", used=True)
-    ops = scanned.select(*_STREAM, "start_ns", "end_ns", "correlation").collect()
-    timed = ops["start_ns"].is_not_null() if ops["start_ns"].null_count() else None
-    ops = ops if timed is None else ops.filter(timed)
-    call, began = calls.first(ops), ops["start_ns"].to_numpy()
+    ops = scanned.select("start_ns", "end_ns", "correlation").collect()
+    if ops["start_ns"].null_count():  # else nothing is copied
+        scanned = scanned.filter(pl.col("start_ns").is_not_null())
+        ops = ops.filter(pl.col("start_ns").is_not_null())
+    streams, lane = lanes_of(scanned, _STREAM, nulls_last=True)
+    processes = _by_process(lane, streams)
+    began, until = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
+    call = calls.first(ops, places=processes)
     # Correlation ids count calls, so they give the order also where a call was not recorded.
-    if not ops["correlation"].null_count():
-        enqueued = ops["correlation"].to_numpy()
-    else:
-        numbered = pl.col("correlation").is_not_null().all().over("source", "process")
-        at = pl.Series(np.where(call >= 0, hosts.start[call], began) if len(hosts.start) else began)
-        enqueued = ops.select(pl.when(numbered).then("correlation").otherwise(at)).to_series().to_numpy()
-    call, declared = _with_unseen(ops, call, hosts)
-    streams, lane = lanes_of(ops, _STREAM, nulls_last=True)
-    until, ids = ops["end_ns"].to_numpy(), ops["correlation"].shrink_dtype()
+    enqueued = ops["correlation"].fill_null(0).to_numpy()
+    if ops["correlation"].null_count():
+        enqueued, unnumbered = enqueued.copy(), ops["correlation"].is_null().to_numpy()
+        at = np.where(call >= 0, hosts.start_of(call), began) if len(hosts.start) else began
+        for where in processes.values():
+            if unnumbered[where].any():
+                enqueued[where] = at[where]
+    call, declared = _with_unseen(scanned, call, hosts)
+    ids = ops["correlation"].shrink_dtype()
     del ops
     order = order_by_lane(lane, streams.height, [enqueued, began, until])
     del enqueued
     order = _IN_ORDER if (order[1:] > order[:-1]).all() else order
     about = scanned.select("kind", "copy_kind", "name", "size_bytes").collect()
-    about = about if timed is None else about.filter(timed)
     about = about.with_columns(about["size_bytes"].shrink_dtype(), ids, is_declared=pl.Series(declared))
     n, n_lanes = about.height, streams.height
     if len(order):
@@ -230,6 +233,19 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     lanes = _lanes(trace, streams, hosts.threads, lane)
     times = placed(lane, clock, recorded, alignment)
     return Items(about, hosts.about, lanes, call, times, CallIds(hosts.table["correlation"], calls))
+
+
+def _by_process(lane: Indices, lanes: pl.DataFrame) -> dict[tuple[int, int], slice | Indices]:
+    """Return the rows of each process, by source and process.
+
+    Args:
+        lane: Lane of each row.
+        lanes: ``source, process`` of each.
+    """
+    owners = lanes.select("source", "process").unique(maintain_order=True)
+    numbered = lanes.join(owners.with_row_index("owner"), on=["source", "process"], how="left", maintain_order="left")
+    owner = numbered["owner"].cast(pl.Int32).to_numpy()[lane]
+    return {owners.row(k): where for (k, _), where in groups(pl.DataFrame({"source": owner, "process": owner})).items()}
 
 
 def _clocks(alignment: Alignment, lanes: pl.DataFrame, device: str | None) -> Indices:
@@ -271,6 +287,11 @@ class _Hosts(NamedTuple):
     threads: pl.DataFrame
     unseen: pl.DataFrame
 
+    def start_of(self, numbers: Numbers) -> Ints:
+        """Return the starts of some, as recorded."""
+        found: Ints = self.start[self.order[numbers] if len(self.order) else numbers]
+        return found
+
 
 def _find_hosts(trace: Trace, ends: Ends | None) -> _Hosts:
     """Return host items by thread and start."""
@@ -290,18 +311,15 @@ def _find_hosts(trace: Trace, ends: Ends | None) -> _Hosts:
     stand_ins = unseen.drop(_LAUNCHED).unique(maintain_order=True).join(used, on=["source", "process"], how="semi")
     rest = pl.concat([ranges, stand_ins])
     every = pl.concat([calls, rest.lazy()]) if rest.height else calls
-    hosts = every.select(*_THREAD, "start_ns", "end_ns").collect()
-    timed = None
-    if hosts["start_ns"].null_count() or hosts["end_ns"].null_count():
-        timed = hosts["start_ns"].is_not_null() & hosts["end_ns"].is_not_null()
-        hosts = hosts.filter(timed)
-    threads, lane = lanes_of(hosts, _THREAD, nulls_last=False)
-    start, end = hosts["start_ns"].to_numpy(), hosts["end_ns"].to_numpy()
-    del hosts
+    times = every.select("start_ns", "end_ns").collect()
+    if times["start_ns"].null_count() or times["end_ns"].null_count():
+        is_timed = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
+        every, times = every.filter(is_timed), times.filter(is_timed)
+    threads, lane = lanes_of(every, _THREAD, nulls_last=False)
+    start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
+    del times
     order = order_by_lane(lane, threads.height, [start, -end, end])
-    table, about = every.select("correlation").collect(), every.select("name", "family").collect()
-    if timed is not None:
-        table, about = table.filter(timed), about.filter(timed)
+    table, about = every.select("correlation").collect().rechunk(), every.select("name", "family").collect()
     if (order[1:] > order[:-1]).all():
         order = _IN_ORDER
     else:
@@ -329,7 +347,7 @@ def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
     ).filter(pl.col("end_ns") >= pl.col("start_ns"))  # fmt: skip
 
 
-def _with_unseen(ops: pl.DataFrame, call: Indices, hosts: _Hosts) -> tuple[Indices, npt.NDArray[np.bool_]]:
+def _with_unseen(ops: pl.LazyFrame, call: Indices, hosts: _Hosts) -> tuple[Indices, npt.NDArray[np.bool_]]:
     """Return the host items that launched operations, now also those that stand for calls which are not recorded.
 
     Args:
@@ -341,7 +359,7 @@ def _with_unseen(ops: pl.DataFrame, call: Indices, hosts: _Hosts) -> tuple[Indic
         The numbers, and which of them are of such stand-ins.
     """
     if not hosts.unseen.height:
-        return call, np.zeros(ops.height, np.bool_)
+        return call, np.zeros(len(call), np.bool_)
     numbers = hosts.about["family"].is_null().arg_true()
     number = numbers.to_numpy()
     row = hosts.order[number] if len(hosts.order) else number
@@ -354,7 +372,7 @@ def _with_unseen(ops: pl.DataFrame, call: Indices, hosts: _Hosts) -> tuple[Indic
         "source", "process", "unseen", device="op_device", stream="op_stream", start_ns="op_start_ns"
     )
     stands = stands.unique(started, maintain_order=True)
-    found = ops.select(started).join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
+    found = ops.select(started).collect().join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
     unseen = found["unseen"].cast(pl.Int32).fill_null(NONE).to_numpy()
     declared = (call == NONE) & (unseen != NONE)
     return np.where(declared, unseen, call), declared
