@@ -96,7 +96,7 @@ class Context:
         if self.ends is None:
             return pl.DataFrame(schema=dict.fromkeys([*columns, "item", "start", "end", "is_nccl"], pl.Int64))
         items = self.items
-        starts = pl.Series(items.times.raw_start(np.arange(items.n_ops)))
+        starts = pl.Series(items.times.raw_starts(items.n_ops))
         began = starts.is_in(launched["raw_start_ns"].unique().implode())
         numbers = began.arg_true().cast(pl.Int64)
         item = numbers.to_numpy()

@@ -68,6 +68,12 @@ class Placed:
         found: Ints = self.start[numbers] - self.shift[np.searchsorted(self.run, numbers, side="right") - 1]
         return found
 
+    def raw_starts(self, n: int) -> Ints:
+        """Return the same of the first ``n`` items."""
+        runs = np.diff(np.append(np.minimum(self.run, n), n))
+        found: Ints = self.start[:n] - np.repeat(self.shift, runs)
+        return found
+
 
 def placed(lane: Indices, clock: Indices, parts: Sequence[Recorded], alignment: Alignment) -> Placed:
     """Return where items stand on the common timebase.

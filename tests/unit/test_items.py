@@ -85,7 +85,9 @@ def test_items_around_a_jump_of_their_clock():
     steps = {s.before: s for s in alignment.domains.steps}
     assert steps
     seen = {"before": 0, "amid": 0, "after": 0}
-    rows = pl.DataFrame({"raw_start_ns": items.times.raw_start(np.arange(items.n))})
+    rows = pl.DataFrame({"raw_start_ns": items.times.raw_starts(items.n)})
+    assert items.times.raw_start(np.arange(items.n)).tolist() == rows["raw_start_ns"].to_list()
+    assert items.times.raw_starts(70).tolist() == rows["raw_start_ns"][:70].to_list()
     rows = rows.with_columns(rank=items.lanes["rank"].gather(items.lane))
     every = np.arange(items.n)
     rows = rows.with_columns(clock=pl.Series(items.clock_of(every)))

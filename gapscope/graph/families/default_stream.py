@@ -47,7 +47,9 @@ def default_stream(context: Context) -> pl.DataFrame:
         ops = _operations(context, of_process)
         for _, of_device in of_process.group_by("device", maintain_order=True):
             default, blocking = ([ops[k] for k in of_device.filter(pl.col("made") == m)["lane"]] for m in _MADE)
-            parts += [_last_before(context, later, _together(default)) for later in blocking]
+            if default:
+                every = _together(default)
+                parts += [_last_before(context, later, every) for later in blocking]
             # Of each blocking stream the last operation counts.
             parts += [_last_before(context, later, earlier) for later in default for earlier in blocking]
     return pl.concat(parts)
