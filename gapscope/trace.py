@@ -68,7 +68,8 @@ class Trace:
             rows = file.tables[table]
             if used:
                 chosen = of_file.filter(pl.col("rank").is_not_null() & pl.col("primary"))["process"]
-                rows = rows.filter(_is_any(chosen.to_list()))
+                if chosen.len() < of_file.height:  # else nothing is copied
+                    rows = rows.filter(_is_any(chosen.to_list()))
             source = pl.lit(number, dtype=pl.Int32)
             parts.append(rows.with_columns(source=source, rank=_ranks(of_file)).select(list(wanted)))
         return pl.concat(parts) if parts else pl.LazyFrame(schema=wanted)

@@ -35,7 +35,7 @@ class Transfers:
         """Return those of a graph."""
         edges = graph.edges
         between = np.flatnonzero((edges.kind == TYPE["send_recv"]) | (edges.kind == TYPE["collective"]))
-        node = np.searchsorted(edges.first, between, side="right") - 1
+        node = edges.to[between]
         one, other = node // 2, edges.source[between] // 2
         pairs = pl.DataFrame({"item": np.concatenate([one, other]), "peer": np.concatenate([other, one])}).unique()
         return cls(graph, node, edges.ready[between], pairs)

@@ -80,7 +80,7 @@ def _rates(known: Known, steps: pl.DataFrame) -> pl.Series:
     """Return bytes and rate of a transfer in words; null: not known, or one operation carries several messages."""
     sizes, n = known.graph.items.ops["size_bytes"], known.graph.items.n_ops
     item = steps["item"]
-    of_item = sizes.gather(item.set((item >= n).fill_null(value=True), None))
+    of_item = sizes.gather(item.set((item >= n).fill_null(value=True), None)).cast(pl.Int64)
     of_walk = known.facts.select(pl.when(pl.col("messages") == 1).then("size_bytes")).to_series().gather(steps["walk"])
     rows = steps.select("walk", "item", "cause", ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
         moved=of_item.zip_with(of_item.is_not_null(), of_walk)

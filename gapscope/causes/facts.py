@@ -105,7 +105,7 @@ def _receives(graph: Graph) -> pl.DataFrame:
     is_received = pl.col("mark") == "receive"
     received = ops.filter(is_received | ((pl.col("mark") == "submit") & pl.col("group").is_not_null()))
     received = received.sort(is_received, "end").unique([*KEY, "side_rank"], keep="last", maintain_order=True)
-    call = items.ops["call"].gather(received["item"])
+    call = items.call_of(received["item"])
     launched = pl.Series(items.end).gather(call)
     received = received.select(*KEY, dst_rank=pl.coalesce("side_rank", "dst"), receive_launched_ns=launched)
     brackets = ends.brackets.filter(pl.col("mark") == "receive")

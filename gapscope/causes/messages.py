@@ -107,7 +107,7 @@ def _with_launches(graph: Graph, moves: pl.DataFrame) -> pl.DataFrame:
     launched = pl.Series(items.end[np.maximum(call, 0)]).zip_with(
         pl.Series(has_call), pl.Series([None], dtype=pl.Int64)
     )
-    clocks = (pl.Series(items.clock[np.maximum(call, 0)]), pl.Series(items.clock[began]))
+    clocks = (pl.Series(items.clock_of(np.maximum(call, 0))), pl.Series(items.clock_of(began)))
     bound = graph.context.alignment.uncertainty(*clocks, moves["start_ns"])
     last = np.maximum(began - 1, 0)
     has_before = (began > 0) & (items.lane[last] == items.lane[began])

@@ -32,8 +32,7 @@ def peers(graph: Graph) -> pl.DataFrame:
     """
     edges, items = graph.edges, graph.items
     chosen = np.flatnonzero((edges.kind == TYPE["send_recv"]) | (edges.kind == TYPE["collective"]))
-    # Edges stand in the order of the nodes that they lead to.
-    to = np.searchsorted(edges.first, chosen, side="right") - 1
+    to = edges.to[chosen]
     rows = pl.DataFrame({"item": to // 2, "sender": edges.source[chosen] // 2, "peer_ns": edges.ready[chosen]})
     rows = rows.sort("item", "peer_ns").unique("item", keep="last", maintain_order=True)
     own = pl.Series(items.start).gather(rows["item"])
@@ -52,7 +51,7 @@ def senders(graph: Graph) -> pl.DataFrame:
     """
     edges, items = graph.edges, graph.items
     chosen = np.flatnonzero(edges.kind == TYPE["send_recv"])
-    to = np.searchsorted(edges.first, chosen, side="right") - 1
+    to = edges.to[chosen]
     rows = pl.DataFrame({"item": edges.source[chosen] // 2, "receive": to // 2})
     start, end = pl.Series(items.start), pl.Series(items.end)
     rows = rows.with_columns(
@@ -77,7 +76,7 @@ def handoff_movements(graph: Graph) -> pl.DataFrame:
         return pl.DataFrame(schema=MOVEMENT)
     ops = ops.filter(pl.col("mark").is_in(["submit", "receive"]) & pl.col("group").is_null())
     ops = ops.unique([*KEY, "item"], keep="first", maintain_order=True)
-    about = graph.items.ops[ops["item"]].select("kind", "size_bytes")
+    about = graph.items.ops[ops["item"]].select("kind", pl.col("size_bytes").cast(pl.Int64))
     ops = pl.concat([ops.select(*KEY, "item", "mark", "start", "end", "is_nccl"), about], how="horizontal")
     is_move = (pl.col("kind") == "memcpy") | pl.col("is_nccl")
     own = ~is_move & (pl.col("kind") == "kernel") & (pl.col("mark") == "submit")

@@ -100,8 +100,8 @@ def _messages(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
 def _without(graph: Graph, items: pl.Series, *kinds: str) -> pl.Series:
     """Return the items to whose ends no edge of these types leads."""
     edges, ends = graph.edges, items.to_numpy().astype(np.int64) * 2 + 1
-    before = np.concatenate([[0], np.cumsum(np.isin(edges.kind, [TYPE[kind] for kind in kinds]))])
-    return items.filter(pl.Series(before[edges.first[ends + 1]] == before[edges.first[ends]], dtype=pl.Boolean))
+    led_to = edges.to[np.isin(edges.kind, [TYPE[kind] for kind in kinds])]
+    return items.filter(pl.Series(~np.isin(ends, led_to), dtype=pl.Boolean))
 
 
 def _with_size(graph: Graph, kernels: pl.DataFrame) -> pl.DataFrame:

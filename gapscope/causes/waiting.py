@@ -36,8 +36,8 @@ def waiting(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
         end_ns=end.gather(rows["item"]),
     )
     bound = graph.context.alignment.uncertainty(
-        pl.Series(items.clock[rows["item"].to_numpy()]),
-        pl.Series(items.clock[rows["sender"].to_numpy()]),
+        pl.Series(items.clock_of(rows["item"].to_numpy())),
+        pl.Series(items.clock_of(rows["sender"].to_numpy())),
         rows["from_ns"],
     )
     rows = rows.with_columns(until_ns=pl.min_horizontal("from_ns", "end_ns"), bound=bound)

@@ -15,9 +15,11 @@ from gapscope.events import Ends
 from gapscope.graph.context import Context
 from gapscope.graph.edges import LEVEL, Edges, grouped
 from gapscope.graph.families import FAMILIES
-from gapscope.graph.items import NONE, Items, find_items
+from gapscope.graph.items import Items, find_items
 from gapscope.graph.kernels import Arrays, thread_order
 from gapscope.trace import Trace
+
+Ints = npt.NDArray[np.int64]
 
 _AT_ONCE = 2
 """Families that look for edges at the same time; each is in part a single thread's work."""
@@ -32,7 +34,8 @@ class Graph:
         edges: The edges of the families, grouped by the node that they lead to.
         call: Item that launched each operation; -1: not recorded.
         call_level: How that is known, numbers of `gapscope.graph.edges.EVIDENCE`.
-        before: Node before the start of each host item on its thread; -1: none.
+        nested: Host items that `gapscope.graph.kernels.before_of` does not see the node before of,
+        before: and that node for each.
         context: What the families worked with.
     """
 
@@ -40,16 +43,18 @@ class Graph:
     edges: Edges
     call: npt.NDArray[np.int32]
     call_level: npt.NDArray[np.int8]
+    nested: Ints
     before: npt.NDArray[np.int32]
     context: Context
 
     @cached_property
     def arrays(self) -> Arrays:
         """The graph as the compiled loops take it."""
-        items, edges = self.items, self.edges
+        items, edges, times = self.items, self.edges, self.items.times
         return Arrays(
-            items.start, items.end, items.lane, items.clock, np.array([items.n_ops], np.int64), self.call,
-            self.call_level, self.before, edges.first, edges.source, edges.ready, edges.kind, edges.level,
+            times.start, times.end, times.lane, times.clock, times.jumped, np.array([items.n_ops], np.int64), self.call,
+            self.call_level, self.nested, self.before, edges.held, edges.first, edges.source, edges.ready, edges.kind,
+            edges.level,
         )  # fmt: skip
 
 
@@ -62,17 +67,17 @@ def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
         parts = list(pool.map(lambda family: _comparable(context, family(context)), FAMILIES))
     edges = grouped(parts, 2 * items.n)
     items.forget()
-    call = items.ops["call"].fill_null(NONE).to_numpy().astype(np.int32)
-    before = thread_order(items.start, items.end, items.lane, items.n_ops)
+    nested, before = thread_order(items.start, items.end, items.lane, items.n_ops)
     level = items.ops["is_declared"].to_numpy() * np.int8(LEVEL["declared"])
-    return Graph(items, edges, call, level, before, context)
+    return Graph(items, edges, items.call, level, nested, before, context)
 
 
 def _comparable(context: Context, edges: pl.DataFrame) -> pl.DataFrame:
     """Return the edges without those across files of which one end has no known time on the common timebase."""
-    items = context.items
-    if items.is_placed.all():
+    times = context.items.times
+    if times.all_known:
         return edges
     one, two = (edges[side].to_numpy() // 2 for side in ("from", "to"))
-    file = context.alignment.domains.clock[items.clock]
-    return edges.filter(pl.Series((file[one] == file[two]) | (items.is_placed[one] & items.is_placed[two])))
+    file = context.alignment.domains.clock
+    same_file = file[times.clock_of(one)] == file[times.clock_of(two)]
+    return edges.filter(pl.Series(same_file | (times.is_known(one) & times.is_known(two))))

@@ -76,7 +76,7 @@ class Context:
             return self.bracket_ops
         n = self.items.n_ops
         wanted = items.drop_nulls().unique()
-        starts = self.items.ops["raw_start_ns"].gather(wanted.filter(wanted < n))
+        starts = pl.Series(self.items.times.raw_start(wanted.filter(wanted < n).to_numpy()))
         found = self._named(self._launched.filter(pl.col("raw_start_ns").is_in(starts.unique().implode())))
         return found.filter(pl.col("item").is_in(wanted.implode()))
 
@@ -96,7 +96,8 @@ class Context:
         if self.ends is None:
             return pl.DataFrame(schema=dict.fromkeys([*columns, "item", "start", "end", "is_nccl"], pl.Int64))
         items = self.items
-        began = items.ops["raw_start_ns"].is_in(launched["raw_start_ns"].unique().implode())
+        starts = pl.Series(items.times.raw_starts(items.n_ops))
+        began = starts.is_in(launched["raw_start_ns"].unique().implode())
         numbers = began.arg_true().cast(pl.Int64)
         item = numbers.to_numpy()
         numbered = items.ops_at(numbers).select(

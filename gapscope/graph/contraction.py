@@ -20,10 +20,12 @@ from gapscope.graph.kernels import (
     STREAM,
     THREAD,
     Arrays,
+    before_of,
     binding,
     leaf,
     most_ways,
     part,
+    place,
     put,
     time_of,
     ways_back,
@@ -248,7 +250,7 @@ def _contract(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one pass that carries 
     found: Ints,
 ) -> tuple[int, int, int]:
     """Fill what `contract` returns; return how many nodes, ways and long residuals there are."""
-    start, end, before, first_edge = g.start, g.end, g.before, g.first
+    start, end = g.start, g.end
     n, n_ops = len(start), g.n_ops[0]
     k, total, depth, longs, window = 0, 0, 0, 0, 0
     # Of the operation before: it is over no sooner than `ahead`, less what that root is earlier.
@@ -264,7 +266,7 @@ def _contract(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one pass that carries 
                 depth -= 1
                 node, inner = 2 * top + 1, np.int64(within[depth])
             else:
-                if depth > 0 and end[host] <= end[top] and first_edge[2 * host + 2] > first_edge[2 * host + 1]:
+                if depth > 0 and end[host] <= end[top] and place(g.held, 2 * host + 1) != NONE:
                     within[depth - 1] = host
                 stack[depth], within[depth], node = host, NONE, 2 * host
                 depth, host = depth + 1, host + 1
@@ -275,14 +277,14 @@ def _contract(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one pass that carries 
         item = node // 2
         at = end[item] if node % 2 == 1 else start[item]
         # Most nodes have no edge: what leads to them is at hand.
-        is_bare = root[node] == UNKNOWN and inner == NONE and first_edge[node] == first_edge[node + 1]
+        is_bare = root[node] == UNKNOWN and inner == NONE and place(g.held, node) == NONE
         if is_bare and node % 2 == 1:
             root[node] = root[node - 1]
             ahead += end[item] - start[item]
             continue
-        if is_bare and item >= n_ops and before[item] != NONE:
-            b = np.int64(before[item])
-            put(found, 0, b, min(end[b // 2] if b % 2 == 1 else start[b // 2], at), THREAD, 0)
+        b = np.int64(before_of(g, item)) if is_bare and item >= n_ops else np.int64(NONE)
+        if b != NONE:
+            put(found, 0, b, min(time_of(g, b), at), THREAD, 0)
             rows = 1
         else:
             window = window_of(edges, at, window)

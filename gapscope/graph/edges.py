@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gapscope.graph.kernels import numbered
+
 Ints = npt.NDArray[np.int64]
 
 TYPES = (
@@ -42,13 +44,17 @@ class Edges:
     """Edges grouped by the node that they lead to.
 
     Attributes:
-        first: ``first[node]`` to ``first[node + 1]`` are the edges that lead to a node.
+        to: Node that each leads to, ascending.
+        held: The nodes that an edge leads to, as `gapscope.graph.kernels.place` takes them.
+        first: ``first[k]`` to ``first[k + 1]`` are the edges that lead to the k-th of these.
         source: Node that each comes from.
         ready: When each was satisfied.
         kind: Number of the type of each.
         level: Number of the evidence of each.
     """
 
+    to: Ints
+    held: Ints
     first: npt.NDArray[np.int32]
     source: Ints
     ready: Ints
@@ -78,11 +84,12 @@ def grouped(parts: list[pl.DataFrame], nodes: int) -> Edges:
     """Return edges grouped by node; of equal ones the first stays."""
     frame = pl.concat([pl.DataFrame(schema=EDGE), *parts])
     frame = frame.drop_nulls().unique(["to", "from", "type"], keep="first", maintain_order=True).sort("to", "from")
-    first = np.zeros(nodes + 1, np.int32)
-    to, counts = np.unique(frame["to"].to_numpy(), return_counts=True)
-    first[to + 1] = counts
-    np.cumsum(first, out=first)
+    to = frame["to"].to_numpy()
+    begins = np.flatnonzero(to[1:] != to[:-1]) + 1
+    first = np.concatenate([[0] * bool(len(to)), begins, [len(to)]]).astype(np.int32)
     return Edges(
+        to,
+        numbered(to[first[:-1]], nodes),
         first,
         frame["from"].to_numpy(),
         frame["ready_ns"].to_numpy(),

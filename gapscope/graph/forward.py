@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gapscope.graph.build import Graph
 from gapscope.graph.contraction import OWN_START, UNKNOWN, WANTED, Contracted, contract, ways_to, window_of
-from gapscope.graph.kernels import NONE, Arrays, most_ways, time_of
+from gapscope.graph.kernels import NONE, Arrays, most_ways, place, time_of
 from gapscope.graph.walks import clock_bounds
 
 Ints = npt.NDArray[np.int64]
@@ -153,7 +153,7 @@ def whole(g: Arrays, bounds: Ints, edges: Ints) -> Forward:
     n = 2 * len(g.start)
     time = np.empty(n, np.int64)
     time[0::2], time[1::2] = g.start, g.end
-    inner = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.first)
+    inner = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.held)
     first, source, ready, kind = _ways(g, bounds, edges, inner, len(g.source) + 4 * len(g.start) + 1)
     order, dropped = _ordered(first, source, ready)
     kept = ready < _DROPPED
@@ -172,7 +172,7 @@ _DROPPED = np.int64(2**61)
 
 
 @nb.njit(cache=True, nogil=True)
-def inner_waits(start: Ints, end: Ints, lane: Indices, n_ops: int, first: Indices) -> Indices:
+def inner_waits(start: Ints, end: Ints, lane: Indices, n_ops: int, held: Ints) -> Indices:
     """Return for each host item the last one within it whose end waits for something; NONE: there is none.
 
     Args:
@@ -180,7 +180,7 @@ def inner_waits(start: Ints, end: Ints, lane: Indices, n_ops: int, first: Indice
         end: Ends of all items.
         lane: Lanes of all items; host items of a thread stand together, ordered by start, enclosing ones first.
         n_ops: Number of the first host item.
-        first: See `gapscope.graph.edges.Edges`.
+        held: See `gapscope.graph.edges.Edges`.
     """
     found = np.full(len(start), NONE, np.int32)
     stack = np.empty(max(len(start) - n_ops, 1), np.int32)
@@ -190,7 +190,7 @@ def inner_waits(start: Ints, end: Ints, lane: Indices, n_ops: int, first: Indice
             depth = 0
         while depth > 0 and end[stack[depth - 1]] <= start[i]:
             depth -= 1
-        if depth > 0 and end[i] <= end[stack[depth - 1]] and first[2 * i + 2] > first[2 * i + 1]:
+        if depth > 0 and end[i] <= end[stack[depth - 1]] and place(held, 2 * i + 1) != NONE:
             found[stack[depth - 1]] = i
         stack[depth] = i
         depth += 1

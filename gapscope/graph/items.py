@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +17,20 @@ import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.comms.streams import Streams
-from gapscope.correlation import Rows, greatest
+from gapscope.correlation import Rows, greatest, groups
 from gapscope.events import Ends
-from gapscope.graph.placing import placed
+from gapscope.graph.placing import Numbers, Placed, placed
 from gapscope.lanes import lanes_of, order_by_lane
 from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 NONE = -1
 _THREAD = ["source", "process", "thread"]
 _STREAM = ["source", "process", "device", "stream"]
 _LAUNCHED = ["op_device", "op_stream", "op_start_ns"]
+_IN_ORDER = np.zeros(0, np.int32)
 HOST_RANGES = "^(gloo):"
 
 
@@ -37,38 +38,50 @@ HOST_RANGES = "^(gloo):"
 class Items:
     """Operations and host items.
 
-    There are millions: what all items of a stream or thread have in common stands once, in `lanes`. `ops_at` and
-    `hosts_at` put it beside the few that are asked about.
+    There are millions, so columns are narrow, what all items of a stream or thread have in common stands once, in
+    `lanes`, and what can be had from something else is not there. `ops_at` and `hosts_at` put all of it together for
+    the few that are asked about.
 
     Attributes:
-        ops: One row per timed operation, position is number: ``correlation, kind, copy_kind, name, size_bytes,
-            raw_start_ns`` (on the file's clock), ``call`` (number of the item that launched it; null: unknown),
-            ``is_declared`` (that item is a bracket, not a call). Those of one stream stand together, in the order in
-            which they were enqueued.
-        hosts: One row per host item, position plus `n_ops` is number: ``correlation, name, family, raw_start_ns``.
+        ops: One row per timed operation, position is number: ``correlation, kind, copy_kind, name, size_bytes``,
+            ``is_declared`` (the item that launched it is a bracket, not a call). Integers are as narrow as their values
+            allow. Those of one stream stand together, in the order in which they were enqueued.
+        hosts: One row per host item, position plus `n_ops` is number: ``name, family``.
         lanes: One row per stream, then one per thread: ``source, process, rank, device, stream, thread,
             is_host, first, until`` (from which to before which item).
-        start: Start of each item on the common timebase.
-        end: End of each item.
-        lane: Number of the stream or thread of each item.
-        clock: Clock of each item.
-        is_placed: Whether the times of each item are known on the common timebase.
+        call: Number of the item that launched each operation; -1: unknown.
+        times: Where they stand on the common timebase.
+        ids: Correlation ids of host items, until they are forgotten.
     """
 
     ops: pl.DataFrame
     hosts: pl.DataFrame
     lanes: pl.DataFrame
-    start: Ints
-    end: Ints
-    lane: Indices
-    clock: Indices
-    is_placed: Bools
+    call: Indices
+    times: Placed
+    ids: CallIds
+
+    @property
+    def start(self) -> Ints:
+        """Start of each item on the common timebase."""
+        return self.times.start
+
+    @property
+    def end(self) -> Ints:
+        """End of each item."""
+        return self.times.end
+
+    @property
+    def lane(self) -> Indices:
+        """Number of the stream or thread of each item."""
+        return self.times.lane
 
     @cached_property
     def streams(self) -> Streams:
         """Operations by stream."""
         table = self.lanes.filter(~pl.col("is_host")).select(*_STREAM, "first", "until")
-        return Streams(table, self.ops["correlation"], self.start[: self.n_ops], self.end[: self.n_ops])
+        ids = self.ops["correlation"].cast(pl.Int64)
+        return Streams(table, ids, self.start[: self.n_ops], self.end[: self.n_ops])
 
     @property
     def n_ops(self) -> int:
@@ -80,17 +93,34 @@ class Items:
         """Number of items."""
         return self.ops.height + self.hosts.height
 
+    def clock_of(self, numbers: Numbers) -> Indices:
+        """Return the clocks of some items."""
+        return self.times.clock_of(numbers)
+
+    def call_of(self, ops: pl.Series) -> pl.Series:
+        """Return the numbers of the items that launched some operations; null where that is not known."""
+        return pl.Series("call", self.call).gather(ops).replace(NONE, None)
+
     def ops_at(self, numbers: pl.Series) -> pl.DataFrame:
-        """Return rows of `ops` with ``source, process, rank, device, stream``; no number is null."""
-        return self.ops[numbers].hstack(self._lanes_at(numbers, *_STREAM, "rank"))
+        """Return rows of `ops` with ``raw_start_ns`` (on the file's clock), ``source, process, rank, device, stream``.
+
+        Args:
+            numbers: Numbers of operations, none of them null.
+        """
+        ops = self.ops[numbers].with_columns(pl.col("correlation", "size_bytes").cast(pl.Int64))
+        return ops.hstack([self._raw_start(numbers), *self._lanes_at(numbers, *_STREAM, "rank")])
 
     def hosts_at(self, numbers: pl.Series) -> pl.DataFrame:
-        """Return rows of `hosts` with ``source, process, rank, thread``.
+        """Return rows of `hosts` with ``raw_start_ns`` (on the file's clock), ``source, process, rank, thread``.
 
         Args:
             numbers: Numbers of items, none of them null or below `n_ops`.
         """
-        return self.hosts[numbers.cast(pl.Int64) - self.n_ops].hstack(self._lanes_at(numbers, *_THREAD, "rank"))
+        hosts = self.hosts[numbers.cast(pl.Int64) - self.n_ops]
+        return hosts.hstack([self._raw_start(numbers), *self._lanes_at(numbers, *_THREAD, "rank")])
+
+    def _raw_start(self, numbers: pl.Series) -> pl.Series:
+        return pl.Series("raw_start_ns", self.times.raw_start(numbers.to_numpy()), dtype=pl.Int64)
 
     def _lanes_at(self, numbers: pl.Series, *columns: str) -> list[pl.Series]:
         rows: pl.DataFrame = self.lanes.select(columns)[self.lane[numbers.to_numpy()]]
@@ -98,17 +128,14 @@ class Items:
 
     @cached_property
     def _ops_by_id(self) -> Rows:
-        return Rows(self.ops, places=_processes(self.lanes.filter(~pl.col("is_host"))))
-
-    @cached_property
-    def _hosts_by_id(self) -> Rows:
-        threads = self.lanes.filter("is_host")
-        return Rows(self.hosts, places=_processes(threads, self.n_ops))
+        ids = self.ops.select(pl.col("correlation").cast(pl.Int64))
+        return Rows(ids, places=_processes(self.lanes.filter(~pl.col("is_host"))))
 
     def forget(self) -> None:
-        """Free what looking items up has built; the next look-up builds it again."""
-        for name in ("_ops_by_id", "_hosts_by_id"):
+        """Free what only those need who look items up by their correlation id: calls cannot be, after that."""
+        for name in ("_ops_by_id", "streams"):
             self.__dict__.pop(name, None)
+        self.ids.rows = self.ids.values = None
 
     def by_correlation(self, frame: pl.DataFrame, column: str, into: str, *, last: bool = False) -> pl.DataFrame:
         """Add the number of the operation that has a correlation id; of several (a replayed graph) the first or last.
@@ -129,8 +156,27 @@ class Items:
 
     def calls_by_correlation(self, frame: pl.DataFrame, column: str, into: str) -> pl.DataFrame:
         """Add the number of the call that has a correlation id."""
-        found = pl.Series(into, self._hosts_by_id.first(frame, column)).replace(NONE, None)
+        assert self.ids.rows is not None
+        found = pl.Series(into, self.ids.rows.first(frame, column)).replace(NONE, None)
         return frame.with_columns(found + self.n_ops)
+
+    def call_ids(self, hosts: pl.Series) -> pl.Series:
+        """Return the correlation ids of host items, of which the numbers are given less `n_ops`."""
+        assert self.ids.values is not None
+        return self.ids.values.gather(hosts)
+
+
+@dataclass
+class CallIds:
+    """Correlation ids of host items: half as many bytes as all else about them, and of use only to some.
+
+    Attributes:
+        values: The id of each.
+        rows: Them by id.
+    """
+
+    values: pl.Series | None
+    rows: Rows | None
 
 
 def _processes(lanes: pl.DataFrame, before: int = 0) -> dict[tuple[int, int], slice | Indices]:
@@ -150,41 +196,67 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     An operation whose call the tool does not record, and which a bracket is known to enclose, was launched somewhere
     between the bracket's begin and its own start: that stretch is a host item, an upper bound, and launches it.
     """
-    hosts, threads, host_lane, unseen = _find_hosts(trace, ends)
-    timed = trace.scan("ops", used=True).filter(pl.col("start_ns").is_not_null())
-    ops = timed.select(*_STREAM, "start_ns", "end_ns", "correlation").collect()
-    call = Rows(hosts, places=_processes(threads)).first(ops)
+    hosts = _find_hosts(trace, ends)
+    calls = Rows(hosts.table, places=_processes(hosts.threads))
+    scanned = trace.scan("ops", used=True)
+    ops = scanned.select("start_ns", "end_ns", "correlation").collect()
+    if ops["start_ns"].null_count():  # else nothing is copied
+        scanned = scanned.filter(pl.col("start_ns").is_not_null())
+        ops = ops.filter(pl.col("start_ns").is_not_null())
+    streams, lane = lanes_of(scanned, _STREAM, nulls_last=True)
+    processes = _by_process(lane, streams)
+    began, until = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
+    call = calls.first(ops, places=processes)
     # Correlation ids count calls, so they give the order also where a call was not recorded.
-    if not ops["correlation"].null_count():
-        enqueued = ops["correlation"].to_numpy()
-    else:
-        numbered = pl.col("correlation").is_not_null().all().over("source", "process")
-        began, starts = hosts["start_ns"].to_numpy(), ops["start_ns"].to_numpy()
-        at = pl.Series(np.where(call >= 0, began[call], starts) if len(began) else starts)
-        enqueued = ops.select(pl.when(numbered).then("correlation").otherwise(at)).to_series().to_numpy()
-    ops = _with_unseen(ops.with_columns(call=pl.Series(call).replace(NONE, None)), hosts, threads, host_lane, unseen)
-    streams, op_lane = lanes_of(ops, _STREAM, nulls_last=True)
-    order = order_by_lane(op_lane, streams.height, [enqueued, *(ops[c].to_numpy() for c in ("start_ns", "end_ns"))])
-    del call, enqueued
-    ops, op_lane = _taken(ops.drop(_STREAM), order), op_lane[order]
-    about = _taken(timed.select("kind", "copy_kind", "name", "size_bytes").collect(), order)
-    del order
-    clocks = [
-        alignment.domains.with_domain(streams, "device", "", "clock")["clock"].fill_null(0).to_numpy(),
-        alignment.domains.with_domain(threads, None, "", "clock")["clock"].fill_null(0).to_numpy(),
-    ]
-    lane = np.concatenate([op_lane, host_lane + np.int32(streams.height)])
-    del op_lane, host_lane
-    clock = np.concatenate(clocks).astype(np.int32)[lane]
-    clock, start, end, is_placed = placed(clock, [ops, hosts], alignment)
-    ops = ops.hstack(about.get_columns()).with_columns(pl.col("call") + ops.height)
-    ops, hosts = (frame.rename({"start_ns": "raw_start_ns"}).drop("end_ns") for frame in (ops, hosts))
-    return Items(ops, hosts, _lanes(trace, streams, threads, lane), start, end, lane, clock, is_placed)
+    enqueued = ops["correlation"].fill_null(0).to_numpy()
+    if ops["correlation"].null_count():
+        enqueued, unnumbered = enqueued.copy(), ops["correlation"].is_null().to_numpy()
+        at = np.where(call >= 0, hosts.start_of(call), began) if len(hosts.start) else began
+        for where in processes.values():
+            if unnumbered[where].any():
+                enqueued[where] = at[where]
+    call, declared = _with_unseen(scanned, call, hosts)
+    ids = ops["correlation"].shrink_dtype()
+    del ops
+    order = order_by_lane(lane, streams.height, [enqueued, began, until])
+    del enqueued
+    order = _IN_ORDER if (order[1:] > order[:-1]).all() else order
+    about = scanned.select("kind", "copy_kind", "name", "size_bytes").collect()
+    about = about.with_columns(about["size_bytes"].shrink_dtype(), ids, is_declared=pl.Series(declared))
+    n, n_lanes = about.height, streams.height
+    if len(order):
+        about, lane, call = about[order], lane[order], call[order]
+    call[call >= 0] += n
+    clock = np.concatenate([_clocks(alignment, streams, "device"), _clocks(alignment, hosts.threads, None)])
+    lane = np.concatenate([lane, hosts.lane + np.int32(n_lanes)])
+    recorded = [(began, until, order), (hosts.start, hosts.end, hosts.order)]
+    lanes = _lanes(trace, streams, hosts.threads, lane)
+    times = placed(lane, clock, recorded, alignment)
+    return Items(about, hosts.about, lanes, call, times, CallIds(hosts.table["correlation"], calls))
+
+
+def _by_process(lane: Indices, lanes: pl.DataFrame) -> dict[tuple[int, int], slice | Indices]:
+    """Return the rows of each process, by source and process.
+
+    Args:
+        lane: Lane of each row.
+        lanes: ``source, process`` of each.
+    """
+    owners = lanes.select("source", "process").unique(maintain_order=True)
+    numbered = lanes.join(owners.with_row_index("owner"), on=["source", "process"], how="left", maintain_order="left")
+    owner = numbered["owner"].cast(pl.Int32).to_numpy()[lane]
+    return {owners.row(k): where for (k, _), where in groups(pl.DataFrame({"source": owner, "process": owner})).items()}
+
+
+def _clocks(alignment: Alignment, lanes: pl.DataFrame, device: str | None) -> Indices:
+    """Return the clock of each lane."""
+    clocks = alignment.domains.with_domain(lanes, device, "", "clock")["clock"]
+    return clocks.fill_null(0).to_numpy().astype(np.int32)
 
 
 def _lanes(trace: Trace, streams: pl.DataFrame, threads: pl.DataFrame, lane: Indices) -> pl.DataFrame:
     """Return `Items.lanes`."""
-    at = np.searchsorted(lane, np.arange(streams.height + threads.height + 1))
+    at = np.searchsorted(lane, np.arange(streams.height + threads.height + 1, dtype=np.int32))
     ranks = trace.processes.select("source", "process", "rank")
     both = pl.concat([streams.select(_STREAM), threads.select(_THREAD)], how="diagonal")
     both = both.join(ranks, on=["source", "process"], how="left", maintain_order="left")
@@ -192,14 +264,38 @@ def _lanes(trace: Trace, streams: pl.DataFrame, threads: pl.DataFrame, lane: Ind
     return both.with_columns(is_host=pl.Series(is_host), first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
 
 
-def _find_hosts(trace: Trace, ends: Ends | None) -> tuple[pl.DataFrame, pl.DataFrame, Indices, pl.DataFrame]:
-    """Return host items ordered by thread and start, the threads, which each is of, and `_unseen_launches`.
+class _Hosts(NamedTuple):
+    """Host items by thread and start.
 
-    Host items: ``start_ns, end_ns, correlation, name, family``. Threads: `_THREAD`, ``first``, ``until``.
+    Attributes:
+        table: ``correlation`` of each.
+        about: ``name, family`` of each.
+        lane: Thread of each.
+        start: Starts as recorded,
+        end: and ends,
+        order: which of them each item has, as `gapscope.graph.placing.Recorded` has it.
+        threads: `_THREAD`, ``first``, ``until``.
+        unseen: `_unseen_launches`.
     """
-    calls = trace.scan("calls", used=True).select(
-        *_THREAD, "start_ns", "end_ns", "correlation", pl.col("name"), "family"
-    )
+
+    table: pl.DataFrame
+    about: pl.DataFrame
+    lane: Indices
+    start: Ints
+    end: Ints
+    order: Indices
+    threads: pl.DataFrame
+    unseen: pl.DataFrame
+
+    def start_of(self, numbers: Numbers) -> Ints:
+        """Return the starts of some, as recorded."""
+        found: Ints = self.start[self.order[numbers] if len(self.order) else numbers]
+        return found
+
+
+def _find_hosts(trace: Trace, ends: Ends | None) -> _Hosts:
+    """Return host items by thread and start."""
+    calls = trace.scan("calls", used=True).select(*_THREAD, "start_ns", "end_ns", "correlation", "name", "family")
     schema = calls.collect_schema()
     ranges = (
         trace.scan("ranges", used=True)
@@ -208,31 +304,29 @@ def _find_hosts(trace: Trace, ends: Ends | None) -> tuple[pl.DataFrame, pl.DataF
         .select(
             *_THREAD, "start_ns", "end_ns", correlation=pl.lit(None, dtype=pl.Int64),
             name=pl.col("name").cast(pl.Categorical()), family=pl.lit(None, dtype=schema["family"]),
-        )
+        ).collect()
     )  # fmt: skip
     unseen = _unseen_launches(ends, schema)
     used = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("primary")).select("source", "process")
     stand_ins = unseen.drop(_LAUNCHED).unique(maintain_order=True).join(used, on=["source", "process"], how="semi")
-    every = pl.concat([calls, ranges, stand_ins.lazy()])
-    every = every.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
-    hosts = every.select(*_THREAD, "start_ns", "end_ns").collect()
-    threads, lane = lanes_of(hosts, _THREAD, nulls_last=False)
-    hosts = hosts.drop(_THREAD)
-    start, end = hosts["start_ns"].to_numpy(), hosts["end_ns"].to_numpy()
+    rest = pl.concat([ranges, stand_ins])
+    every = pl.concat([calls, rest.lazy()]) if rest.height else calls
+    times = every.select("start_ns", "end_ns").collect()
+    if times["start_ns"].null_count() or times["end_ns"].null_count():
+        is_timed = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
+        every, times = every.filter(is_timed), times.filter(is_timed)
+    threads, lane = lanes_of(every, _THREAD, nulls_last=False)
+    start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
+    del times
     order = order_by_lane(lane, threads.height, [start, -end, end])
-    lane = lane[order]
-    hosts = _taken(hosts, order)
-    about = _taken(every.select("correlation", "name", "family").collect(), order)
-    at = np.searchsorted(lane, np.arange(threads.height + 1))
-    threads = threads.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
-    return hosts.hstack(about.get_columns()), threads, lane, unseen
-
-
-def _taken(frame: pl.DataFrame, order: Indices) -> pl.DataFrame:
-    """Return the rows in an order."""
+    table, about = every.select("correlation").collect().rechunk(), every.select("name", "family").collect()
     if (order[1:] > order[:-1]).all():
-        return frame
-    return frame[order]
+        order = _IN_ORDER
+    else:
+        lane, table, about = lane[order], table[order], about[order]
+    at = np.searchsorted(lane, np.arange(threads.height + 1, dtype=np.int32))
+    threads = threads.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
+    return _Hosts(table, about, lane, start, end, order, threads, unseen)
 
 
 def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
@@ -253,22 +347,32 @@ def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
     ).filter(pl.col("end_ns") >= pl.col("start_ns"))  # fmt: skip
 
 
-def _with_unseen(
-    ops: pl.DataFrame, hosts: pl.DataFrame, threads: pl.DataFrame, lane: Indices, unseen: pl.DataFrame
-) -> pl.DataFrame:
-    """Fill in ``call`` from host items that stand for calls which are not recorded; add ``is_declared``."""
-    place = [*_THREAD, "start_ns", "end_ns", "name"]
-    if not unseen.height:
-        return ops.with_columns(is_declared=pl.lit(value=False))
-    numbers = hosts["family"].is_null().arg_true()
-    numbered = hosts[numbers].select("start_ns", "end_ns", "name", unseen=numbers)
-    numbered = numbered.hstack(threads.select(_THREAD)[lane[numbers.to_numpy()]].get_columns())
+def _with_unseen(ops: pl.LazyFrame, call: Indices, hosts: _Hosts) -> tuple[Indices, npt.NDArray[np.bool_]]:
+    """Return the host items that launched operations, now also those that stand for calls which are not recorded.
+
+    Args:
+        ops: `_STREAM` and ``start_ns``.
+        call: Number of the host item that launched each; -1: not recorded.
+        hosts: Host items.
+
+    Returns:
+        The numbers, and which of them are of such stand-ins.
+    """
+    if not hosts.unseen.height:
+        return call, np.zeros(len(call), np.bool_)
+    numbers = hosts.about["family"].is_null().arg_true()
+    number = numbers.to_numpy()
+    row = hosts.order[number] if len(hosts.order) else number
+    numbered = hosts.about[numbers].select("name", unseen=numbers)
+    numbered = numbered.with_columns(start_ns=pl.Series(hosts.start[row]), end_ns=pl.Series(hosts.end[row]))
+    numbered = numbered.hstack(hosts.threads.select(_THREAD)[hosts.lane[number]].get_columns())
     # Of several tensors' operations some may start in the same nanosecond, on streams of their own.
     started = [*_STREAM, "start_ns"]
-    stands = unseen.join(numbered, on=place).select(
+    stands = hosts.unseen.join(numbered, on=[*_THREAD, "start_ns", "end_ns", "name"]).select(
         "source", "process", "unseen", device="op_device", stream="op_stream", start_ns="op_start_ns"
     )
     stands = stands.unique(started, maintain_order=True)
-    ops = ops.join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
-    declared = pl.col("call").is_null() & pl.col("unseen").is_not_null()
-    return ops.with_columns(is_declared=declared, call=pl.coalesce("call", "unseen")).drop("unseen")
+    found = ops.select(started).collect().join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
+    unseen = found["unseen"].cast(pl.Int32).fill_null(NONE).to_numpy()
+    declared = (call == NONE) & (unseen != NONE)
+    return np.where(declared, unseen, call), declared

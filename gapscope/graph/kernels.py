@@ -53,6 +53,39 @@ def fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values
 
 
+_WORD = 32
+"""Numbers of one element of a set: their bits are its lower half, how many come before them its upper."""
+
+
+def numbered(numbers: npt.NDArray[np.integer], n: int) -> Ints:
+    """Return the set of some numbers, as `place` takes it: a bit for each that may be in it, and a count per 32.
+
+    That takes a quarter of a byte for each, where an array of what it has takes four, and mostly fits into the cache.
+
+    Args:
+        numbers: The numbers, ascending, each once.
+        n: Their limit.
+    """
+    found = np.zeros(n // _WORD + 1, np.int64)
+    np.bitwise_or.at(found, numbers // _WORD, np.left_shift(np.int64(1), numbers.astype(np.int64) % _WORD))
+    counts = np.bincount(numbers // _WORD, minlength=len(found))
+    found |= (np.cumsum(counts) - counts) << _WORD
+    return found
+
+
+@part
+def place(numbers: Ints, number: int) -> int:
+    """Return how many of a set are below a number of it; NONE: the number is not in it."""
+    word, low = numbers[number >> 5], number & 31
+    if (word >> low) & 1 == 0:
+        return NONE
+    below = word & ((np.int64(1) << low) - 1)  # bits are added up in pairs, fours and eights
+    below -= (below >> 1) & 0x55555555
+    below = (below & 0x33333333) + ((below >> 2) & 0x33333333)
+    below = (below + (below >> 4)) & 0x0F0F0F0F
+    return int((word >> 32) + (((below * 0x01010101) >> 24) & 0xFF))
+
+
 class Arrays(NamedTuple):
     """The graph as the loops take it.
 
@@ -60,12 +93,15 @@ class Arrays(NamedTuple):
         start: Start of each item.
         end: End of each item.
         lane: Lane of each item.
-        clock: Clock of each item.
+        clock: Clock of each lane.
+        jumped: Clock of each item, if the clock of some lane has jumped; else empty.
         n_ops: Number of operations, one element; further items are of hosts.
         call: Item that launched each operation, or NONE.
         call_level: How that is known.
-        before: Result of `thread_order`.
-        first: See `gapscope.graph.edges.Edges`.
+        nested: First result of `thread_order`.
+        before: Second result of `thread_order`.
+        held: See `gapscope.graph.edges.Edges`.
+        first: See there.
         source: See there.
         ready: See there.
         kind: See there.
@@ -76,10 +112,13 @@ class Arrays(NamedTuple):
     end: Ints
     lane: Indices
     clock: Indices
+    jumped: Indices
     n_ops: Ints
     call: Indices
     call_level: Bytes
+    nested: Ints
     before: Indices
+    held: Ints
     first: Indices
     source: Ints
     ready: Ints
@@ -88,8 +127,8 @@ class Arrays(NamedTuple):
 
 
 @nb.njit(cache=True, nogil=True)
-def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Indices:
-    """Return for each host item the node before its start on its thread; NONE for the first of a thread.
+def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> tuple[Ints, Indices]:
+    """Return for which host items `before_of` does not see the node before their start, and that node for each.
 
     That is the end of what came before, or the start of what encloses it.
 
@@ -98,10 +137,13 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Indices:
         end: Ends of all items.
         lane: Lanes of all items; host items of a thread stand together, ordered by start, enclosing ones first.
         first: Number of the first host item.
+
+    Returns:
+        The numbers of these items less ``first``, as `place` takes them, and the node before each.
     """
-    before = np.full(len(start), NONE, np.int32)
-    stack = np.empty(len(start) - first, np.int32)
-    depth = 0
+    n = len(start) - first
+    nested, before, stack = np.zeros(n // _WORD + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.int32)
+    depth, count = 0, 0
     for i in range(first, len(start)):
         if i == first or lane[i] != lane[i - 1]:
             depth = 0
@@ -109,13 +151,15 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> Indices:
         while depth > 0 and end[stack[depth - 1]] <= start[i]:
             depth -= 1
             last = stack[depth]
-        if last != NONE:
-            before[i] = 2 * last + 1
-        elif depth > 0:
-            before[i] = 2 * stack[depth - 1]
+        if (i - first) % _WORD == 0:
+            nested[(i - first) >> 5] = np.int64(count) << 32
+        if last != NONE and last != i - 1:
+            nested[(i - first) >> 5] |= np.int64(1) << ((i - first) & 31)
+            before[count] = 2 * last + 1
+            count += 1
         stack[depth] = i
         depth += 1
-    return before
+    return nested, before[:count].copy()
 
 
 @nb.njit(cache=True, nogil=True)
@@ -128,9 +172,40 @@ def most_ways(first: Indices) -> int:
 
 
 @part
+def time_of(g: Arrays, node: int) -> int:
+    """Return the time of a node."""
+    return int(g.end[node // 2] if node % 2 == 1 else g.start[node // 2])
+
+
+@part
+def clock_of(g: Arrays, item: int) -> int:
+    """Return the clock of an item."""
+    return int(g.jumped[item] if len(g.jumped) > 0 else g.clock[g.lane[item]])
+
+
+@part
+def before_of(g: Arrays, item: int) -> int:
+    """Return the node before the start of a host item on its thread; NONE for the first of a thread."""
+    if item == g.n_ops[0] or g.lane[item - 1] != g.lane[item]:
+        return NONE
+    if g.end[item - 1] > g.start[item]:  # within the one before
+        return 2 * item - 2
+    at = place(g.nested, item - g.n_ops[0])
+    return 2 * item - 1 if at == NONE else int(g.before[at])
+
+
+@part
+def edges_to(g: Arrays, node: int) -> tuple[int, int]:
+    """Return from which to before which number the edges are that lead to a node."""
+    at = place(g.held, node)
+    return (0, 0) if at == NONE else (int(g.first[at]), int(g.first[at + 1]))
+
+
+@part
 def waits_for(g: Arrays, node: int, other: int) -> bool:
     """Return whether an edge leads to a node from another."""
-    for j in range(g.first[node], g.first[node + 1]):  # noqa: SIM110 - no generator when compiled
+    low, high = edges_to(g, node)
+    for j in range(low, high):  # noqa: SIM110 - no generator when compiled
         if g.source[j] == other:
             return True
     return False
@@ -164,7 +239,7 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
         Number of rows, and whether an edge was left out.
     """
     item = node // 2
-    own, n, is_violated = g.clock[item], 0, False
+    own, n, is_violated = clock_of(g, item), 0, False
     time = g.end[item] if node % 2 == 1 else g.start[item]
     limit = min(time, at)
     if node % 2 == 1:
@@ -172,7 +247,7 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
         n = 1
     elif item < g.n_ops[0]:
         c = g.call[item]
-        if c != NONE and g.start[c] <= limit + bound[own, g.clock[c]]:
+        if c != NONE and g.start[c] <= limit + bound[own, clock_of(g, c)]:
             # The return of a call that waits for what it launches (a blocking copy) holds nothing of that.
             from_node, ready = (2 * c, g.start[c]) if waits_for(g, 2 * c + 1, node + 1) else (2 * c + 1, g.end[c])
             put(found, n, from_node, min(ready, limit), LAUNCH, g.call_level[item])
@@ -181,25 +256,21 @@ def ways_back(g: Arrays, node: int, at: int, bound: Ints, found: Ints) -> tuple[
         if item > 0 and g.lane[item - 1] == g.lane[item] and g.start[item - 1] < limit:
             put(found, n, 2 * item - 1, min(g.end[item - 1], limit), STREAM, STRUCTURAL)
             n += 1
-    elif g.before[item] != NONE:
-        b = np.int64(g.before[item])
-        put(found, 0, b, min(g.end[b // 2] if b % 2 == 1 else g.start[b // 2], limit), THREAD, STRUCTURAL)
-        n = 1
-    for j in range(g.first[node], g.first[node + 1]):
+    else:
+        b = before_of(g, item)
+        if b != NONE:
+            put(found, 0, b, min(time_of(g, b), limit), THREAD, STRUCTURAL)
+            n = 1
+    low, high = edges_to(g, node)
+    for j in range(low, high):
         r = g.ready[j]
-        allowed = bound[own, g.clock[g.source[j] // 2]]
+        allowed = bound[own, clock_of(g, g.source[j] // 2)]
         if r - time > allowed:
             is_violated = True
         elif r - limit <= allowed:
             put(found, n, g.source[j], min(r, limit), g.kind[j], g.level[j])
             n += 1
     return n, is_violated
-
-
-@part
-def time_of(g: Arrays, node: int) -> int:
-    """Return the time of a node."""
-    return int(g.end[node // 2] if node % 2 == 1 else g.start[node // 2])
 
 
 @part
@@ -295,7 +366,7 @@ def _walk(  # noqa: C901, PLR0917 - one loop that carries its state
                 )  # fmt: skip
                 if second != NONE:
                     one, two = ways[best, 0] // 2, ways[second, 0] // 2
-                    if ways[best, 1] - ways[second, 1] <= bound[g.clock[one], g.clock[two]]:
+                    if ways[best, 1] - ways[second, 1] <= bound[clock_of(g, one), clock_of(g, two)]:
                         tiles[n, 8], tiles[n, 9] = ways[second, 0], ways[second, 1]
                 n, at, idle = n + 1, low, 0
             if ways[best, 2] == ACK:

@@ -12,9 +12,9 @@ from gapscope.graph.allowance import NEVER, absorbers, latest
 from gapscope.graph.contraction import TOP, window_of
 from gapscope.graph.edges import TYPE
 from gapscope.graph.forward import Forward, _floors_of, contracted, whole
-from gapscope.graph.kernels import NONE, Arrays, thread_order
+from gapscope.graph.kernels import NONE
 from tests.unit.test_forward import ALWAYS, BOTH, cases, drawn_gone
-from tests.unit.test_walk import ONE
+from tests.unit.test_walk import ONE, arrays
 
 EXAMPLES = settings(max_examples=300, deadline=None)
 
@@ -114,24 +114,13 @@ def stretch(launches, lengths, waits):
             calls.append((now + 1, max(now + 1, over[stream]) + 2, (stream, len(ops[stream]) - 1)))
             now = calls[-1][1]
     every = ops[0] + ops[1]
-    n = len(every)
-    start = np.array([t[0] for t in every + calls], np.int64)
-    end = np.array([t[1] for t in every + calls], np.int64)
-    lane = np.array([0] * len(ops[0]) + [1] * len(ops[1]) + [2] * len(calls), np.int32)
-    first, source, ready = np.zeros(2 * len(start) + 1, np.int32), [], []
+    n, edges = len(every), []
+    items = [*([t[k] for t in every + calls] for k in (0, 1)), [0] * len(ops[0]) + [1] * len(ops[1]) + [2] * len(calls)]
     for i, (_, _, waited) in enumerate(calls):
         if waited is not None:
             op = waited[1] + (len(ops[0]) if waited[0] else 0)
-            first[2 * (n + i) + 2] = 1
-            source.append(2 * op + 1)
-            ready.append(every[op][1])
-    first = np.cumsum(first, dtype=np.int32)
-    return Arrays(
-        start, end, lane, np.zeros(len(start), np.int32), np.array([n], np.int64),
-        np.array([n + t[2] for t in every] + [NONE] * len(calls), np.int32), np.zeros(len(start), np.int8),
-        thread_order(start, end, lane, n), first, np.array(source, np.int64), np.array(ready, np.int64),
-        np.full(len(source), TYPE["sync"], np.int8), np.zeros(len(source), np.int8),
-    )  # fmt: skip
+            edges.append((2 * (n + i) + 1, 2 * op + 1, every[op][1], TYPE["sync"], 0))
+    return arrays(items, n, [n + t[2] for t in every], [0] * n, edges)
 
 
 SOME = st.integers(0, 12)

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gapscope.clocks import align
+from gapscope.events import find_ends
+from gapscope.graph.context import Context
+from gapscope.graph.families.default_stream import default_stream
+from gapscope.graph.items import find_items
+from gapscope.testing import Recording, trace
 from tests.unit.test_causes import COMPUTE, PLAIN_TILES, TRANSFER, US, Run, ns, of_cause, tiles
 
 # The legacy default stream ----------------------------------------------------------------------------------------
@@ -201,3 +209,51 @@ def test_one_receive_mark_needs_all_messages():
         ("movement", 0, 46, 90), ("flag_wait", 1, 90, 95), ("movement", 1, 95, 99), ("event_release", 1, 99, 101),
     ]  # fmt: skip
     assert found.handoffs["dominant_cause"].to_list() == ["movement"]
+
+
+# The legacy default stream against a plain version ------------------------------------------------------------------
+
+
+MADE = {7: "legacy_default", 8: "blocking", 9: "blocking"}
+
+
+def plain_default_stream(ops):
+    """Edges (to, from) by row of (correlation, stream); all are launched by one thread."""
+    ids = [correlation for correlation, _ in ops]
+    alone = [(correlation, stream, k) for k, (correlation, stream) in enumerate(ops) if ids.count(correlation) == 1]
+    found = set()
+    for correlation, stream, k in alone:
+        before = max((c for c, s, _ in alone if s == stream and c < correlation), default=-1)
+        for other, made in MADE.items():
+            earlier = [(c, j) for c, s, j in alone if s == other and before < c < correlation]
+            if made != MADE[stream] and earlier:
+                found.add((k, max(earlier)[1]))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(list(MADE))), max_size=16))
+def test_default_stream_edges_are_those_of_the_plain_version(launches):
+    r = Recording("rank0", pid=10)
+    r.mark("produce src=0 dst=1 seq=1", 0, 5)
+    for stream, kind in MADE.items():
+        r.stream(stream, kind)
+    ops, correlation = [], 0
+    for k, (skip, stream) in enumerate(launches):
+        at = 100 * (k + 1)
+        if skip == 0 and ops:  # one more of a replayed graph, perhaps in another stream
+            r.op(correlation, at + 10, at + 20, stream)
+        else:
+            correlation = r.call(at)
+            r.op(correlation, at + 10, at + 20, stream)
+        ops.append((correlation, stream))
+    recorded = trace(r)
+    ends = find_ends(recorded)
+    alignment = align(recorded, ends)
+    items = find_items(recorded, alignment, ends)
+    edges = default_stream(Context(recorded, alignment, items, ends))
+    row = [(int(start) - 110) // 100 for start in items.times.raw_starts(items.n_ops)]
+    assert {(row[to // 2], row[source // 2]) for to, source in edges.select("to", "from").rows()} == (
+        plain_default_stream(ops)
+    )
+    assert all(to % 2 == 0 and source % 2 == 1 for to, source in edges.select("to", "from").rows())

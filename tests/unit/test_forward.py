@@ -173,7 +173,7 @@ def drawn_gone(data, f):
 def test_ways_order_and_bindings_equal_those_of_the_plain_version(case):
     g, bounds, edges = case
     f, plain = forward(g, bounds, edges), PlainForward(g, bounds, edges)
-    found = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.first).tolist()
+    found = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.held).tolist()
     assert found == [NONE if i is None else i for i in plain.inner]
     assert f.order.tolist() == plain.order
     assert f.dropped == len(plain.dropped)
@@ -420,7 +420,7 @@ def test_a_full_slot_limits_what_is_gained():
     )
     f = forward(g, ONE)
     assert starts(f, {2 * 4: 60})[1] == 55  # released at 50, and 5 as it took after its launch
-    without = forward(g._replace(first=np.zeros_like(g.first)), ONE)  # no edge, no slot
+    without = forward(g._replace(held=np.zeros_like(g.held)), ONE)  # no edge, no slot
     assert starts(without, {2 * 4: 60})[1] == 40
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -84,10 +85,15 @@ def test_items_around_a_jump_of_their_clock():
     steps = {s.before: s for s in alignment.domains.steps}
     assert steps
     seen = {"before": 0, "amid": 0, "after": 0}
-    rows = pl.concat([f.select("raw_start_ns") for f in (items.ops, items.hosts)])
+    rows = pl.DataFrame({"raw_start_ns": items.times.raw_starts(items.n)})
+    assert items.times.raw_start(np.arange(items.n)).tolist() == rows["raw_start_ns"].to_list()
+    assert items.times.raw_starts(70).tolist() == rows["raw_start_ns"][:70].to_list()
     rows = rows.with_columns(rank=items.lanes["rank"].gather(items.lane))
-    rows = rows.with_columns(clock=pl.Series(items.clock))
-    for (raw, rank, clock), start, known in zip(rows.iter_rows(), items.start, items.is_placed, strict=True):
+    every = np.arange(items.n)
+    rows = rows.with_columns(clock=pl.Series(items.clock_of(every)))
+    for (raw, rank, clock), start, known in zip(
+        rows.iter_rows(), items.start, items.times.is_known(every), strict=True
+    ):
         mine = [s for s in steps.values() if clock in {s.before, s.after}]
         assert bool(mine) == (rank == 1)
         for s in mine:

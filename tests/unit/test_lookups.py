@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,10 +72,14 @@ def test_rows_are_ordered_by_lane_and_keys_and_equal_ones_stay(rows, nulls_last)
     assert lanes[code].rows() == table.select("process", "stream").rows()
 
 
-def test_many_lanes_are_told_apart():
+@pytest.mark.parametrize("piece", [1 << 17, 97])
+def test_many_lanes_are_told_apart(piece, monkeypatch):
+    monkeypatch.setattr("gapscope.lanes._PIECE", piece)
     n = 5_000
     table = pl.DataFrame({"process": [k % 71 for k in range(n)], "stream": [k % 67 for k in range(n)]})
     lanes, code = lanes_of(table, ["process", "stream"], nulls_last=True)
+    lazily, same = lanes_of(table.lazy(), ["process", "stream"], nulls_last=True)
+    assert (lazily.rows(), same.tolist()) == (lanes.rows(), code.tolist())
     assert lanes.rows() == sorted(set(table.rows()))
     assert lanes[code].rows() == table.rows()
 
@@ -112,6 +117,7 @@ def test_what_was_enqueued_around_a_call():
     assert [None if op is None else int(items.end[op]) for op in last] == [210, 230, 260, 310, None, None]
     calls = items.calls_by_correlation(keys, "id", "call")["call"]
     assert [None if c is None else int(items.start[c]) for c in calls] == [10, 20, 30, 40, None, None]
+    assert items.ops_at(up_to.drop_nulls())["correlation"].dtype == pl.Int64  # whatever is kept
     items.forget()
     assert items.by_correlation(keys, "id", "op")["op"].to_list() == first.to_list()
 

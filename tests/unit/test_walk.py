@@ -20,6 +20,11 @@ from gapscope.graph.kernels import (
     VIA_ACK,
     VIA_VIOLATION,
     Arrays,
+    before_of,
+    clock_of,
+    edges_to,
+    numbered,
+    place,
     thread_order,
     walk,
 )
@@ -39,11 +44,11 @@ class Plain:
 
     def __init__(self, g):
         self.start, self.end = g.start.tolist(), g.end.tolist()
-        self.lane, self.clock, self.n_ops = g.lane.tolist(), g.clock.tolist(), int(g.n_ops[0])
-        self.call, self.call_level, self.before = g.call.tolist(), g.call_level.tolist(), g.before.tolist()
-        rows = zip(g.source.tolist(), g.ready.tolist(), g.kind.tolist(), g.level.tolist(), strict=True)
-        rows, first = list(rows), g.first.tolist()
-        self.edges = [rows[one:two] for one, two in pairwise(first)]
+        n, self.n_ops = len(self.start), int(g.n_ops[0])
+        self.lane, self.clock = g.lane.tolist(), [clock_of(g, i) for i in range(n)]
+        self.call, self.call_level, self.before = g.call.tolist(), g.call_level.tolist(), before(g)
+        rows = list(zip(g.source.tolist(), g.ready.tolist(), g.kind.tolist(), g.level.tolist(), strict=True))
+        self.edges = [rows[slice(*edges_to(g, node))] for node in range(2 * n)]
 
     def time(self, node):
         return self.end[node // 2] if node % 2 else self.start[node // 2]
@@ -181,6 +186,40 @@ def plain_thread_order(start, end, lane, first):
     return before
 
 
+def arrays(items, n_ops, call, call_level, edges, clock=None):
+    """The graph as the loops take it.
+
+    Args:
+        items: Starts, ends and lanes.
+        n_ops: How many of the items are operations.
+        call: Item that launched each operation.
+        call_level: How that is known.
+        edges: Ascending rows of to, from, ready, type, evidence.
+        clock: Clock of each item; None: of all the same.
+    """
+    start, end = (np.array(times, np.int64) for times in items[:2])
+    lane = np.array(items[2], np.int32)
+    n, of_item = len(start), np.zeros(len(start), np.int32) if clock is None else np.array(clock, np.int32)
+    of_lane = np.zeros(int(lane.max(initial=-1)) + 1, np.int32)
+    of_lane[lane] = of_item
+    jumped = np.zeros(0, np.int32) if (of_lane[lane] == of_item).all() else of_item
+    nodes, counts = np.unique(np.array([edge[0] for edge in edges], np.int64), return_counts=True)
+    first = np.append(0, np.cumsum(counts)).astype(np.int32)
+    source, ready = (np.array([edge[k] for edge in edges], np.int64) for k in (1, 2))
+    kind, level = (np.array([edge[k] for edge in edges], np.int8) for k in (3, 4))
+    return Arrays(
+        start, end, lane, of_lane, jumped, np.array([n_ops], np.int64), np.array(call, np.int32),
+        np.array(call_level, np.int8), *thread_order(start, end, lane, n_ops), numbered(nodes, 2 * n), first, source,
+        ready, kind, level,
+    )  # fmt: skip
+
+
+def before(g):
+    """The node before each item on its thread."""
+    n_ops, n = int(g.n_ops[0]), len(g.start)
+    return [NONE] * n_ops + [before_of(g, i) for i in range(n_ops, n)]
+
+
 # Random graphs ----------------------------------------------------------------------------------------------------
 
 
@@ -242,15 +281,11 @@ def graphs(draw, violated=True):
         ready = max(times[source] + draw(st.sampled_from([0, 0, 0, 1, -2])), 0)
         edges[to, source] = (ready, TYPE[draw(st.sampled_from(EDGE_TYPES))], draw(st.integers(0, len(EVIDENCE) - 1)))
     rows = sorted(edges.items())
-    first = np.searchsorted([to for (to, _), _ in rows], np.arange(2 * n + 1)).astype(np.int32)
-    as_array = np.array
-    starts, ends, lanes = as_array(start, np.int64), as_array(end, np.int64), as_array(lane, np.int32)
-    g = Arrays(
-        starts, ends, lanes, as_array(clock, np.int32), as_array([n_ops], np.int64), as_array(call, np.int32),
-        as_array([draw(st.sampled_from([0, 2])) for _ in call], np.int8), thread_order(starts, ends, lanes, n_ops),
-        first, as_array([s for (_, s), _ in rows], np.int64), as_array([r for _, (r, _, _) in rows], np.int64),
-        as_array([k for _, (_, k, _) in rows], np.int8), as_array([v for _, (_, _, v) in rows], np.int8),
-    )  # fmt: skip
+    levels = [draw(st.sampled_from([0, 2])) for _ in call]
+    edges = [(to, source, ready, kind, level) for (to, source), (ready, kind, level) in rows]
+    if n and draw(st.booleans()):  # the clock of a lane jumps
+        clock[draw(st.integers(0, n - 1))] = draw(st.integers(0, n_clocks - 1))
+    g = arrays((start, end, lane), n_ops, call, levels, edges, clock)
     walks = []
     for _ in range(draw(st.integers(1, 3))):
         begin = draw(st.integers(-1, 2 * n - 1))
@@ -294,14 +329,8 @@ def with_many_edges(n):
     start = np.zeros(n + 1, np.int64)
     start[n] = n + 10
     end = np.append(np.arange(1, n + 1), n + 20)
-    first = np.append(np.zeros(2 * n + 1, np.int64), [n, n])
-    kinds = np.full(n, TYPE["event"], np.int8)
-    nothing = np.full(n + 1, NONE, np.int32)
-    g = Arrays(
-        start, end, np.arange(n + 1, dtype=np.int32), np.zeros(n + 1, np.int32), np.array([n + 1], np.int64), nothing,
-        np.zeros(n + 1, np.int8), np.full(n + 1, NONE, np.int64), first, 2 * np.arange(n, dtype=np.int64) + 1,
-        end[:n].copy(), kinds, np.zeros(n, np.int8),
-    )  # fmt: skip
+    edges = [(2 * n, 2 * k + 1, k + 1, TYPE["event"], 0) for k in range(n)]
+    g = arrays((start, end, range(n + 1)), n + 1, [NONE] * (n + 1), [0] * (n + 1), edges)
     return g, np.zeros((1, 1, 1), np.int64), [(2 * n, 0, n + 10, 0)]
 
 
@@ -408,16 +437,27 @@ def test_no_room_says_so():
     assert walk(g, begin, finish, consumer, bounds, window, 4)[1] == 4
 
 
+# What few have ---
+
+
+@EXAMPLES
+@given(st.sets(st.integers(0, 199)), st.integers(200, 230))
+def test_a_set_tells_what_is_in_it_and_how_many_are_below(numbers, n):
+    ordered = sorted(numbers)
+    found = numbered(np.array(ordered, np.int64), n)
+    assert [place(found, k) for k in range(n)] == [ordered.index(k) if k in numbers else NONE for k in range(n)]
+
+
 # Order on threads -------------------------------------------------------------------------------------------------
 
 
 @EXAMPLES
 @given(st.lists(nested_ranges(0, 12, most=5), max_size=3), st.integers(0, 2))
 def test_thread_order_of_nested_ranges(threads, n_ops):
-    rows = [(0, 9, -1)] * n_ops + [(s, e, t) for t, ranges in enumerate(threads) for s, e in ranges]
-    start, end = (np.array([r[k] for r in rows], np.int64) for k in (0, 1))
-    lane = np.array([r[2] for r in rows], np.int32)
-    assert thread_order(start, end, lane, n_ops).tolist() == plain_thread_order(start, end, lane, n_ops)
+    rows = [(0, 9, 0)] * n_ops + [(s, e, 1 + t) for t, ranges in enumerate(threads) for s, e in ranges]
+    start, end, lane = ([r[k] for r in rows] for k in range(3))
+    g = arrays((start, end, lane), n_ops, [NONE] * n_ops, [0] * n_ops, [])
+    assert before(g) == plain_thread_order(start, end, lane, n_ops)
 
 
 @EXAMPLES
@@ -425,9 +465,8 @@ def test_thread_order_of_nested_ranges(threads, n_ops):
 def test_thread_order_of_ranges_that_cross_is_sound(ranges):
     """Ranges that cross are no call stack; what is before each is still an earlier node."""
     rows = sorted(((s, s + d) for s, d in ranges), key=lambda r: (r[0], -r[1]))
-    start, end = (np.array([r[k] for r in rows], np.int64) for k in (0, 1))
-    before = thread_order(start, end, np.zeros(len(rows), np.int32), 0).tolist()
-    for i, b in enumerate(before):
+    start, end = ([r[k] for r in rows] for k in (0, 1))
+    for i, b in enumerate(before(arrays((start, end, [0] * len(rows)), 0, [], [], []))):
         assert (b == NONE) == (i == 0)
         if b != NONE:
             assert b // 2 < i
@@ -510,19 +549,9 @@ def test_a_gap_without_a_second_constraint_vanishes_whole(case):
 
 def graph(ops=(), hosts=(), call=None, edges=(), clock=None):
     """A graph of rows (start, end, lane) and edges (to, from, ready, type)."""
-    items = [*ops, *hosts]
-    n = len(items)
-    start, end = (np.array([i[k] for i in items], np.int64) for k in (0, 1))
-    lane = np.array([i[2] for i in items], np.int32)
-    edges = sorted(edges)
-    first = np.searchsorted([e[0] for e in edges], np.arange(2 * n + 1)).astype(np.int32)
-    return Arrays(
-        start, end, lane, np.array(clock if clock is not None else [0] * n, np.int32), np.array([len(ops)], np.int64),
-        np.array(call if call is not None else [NONE] * len(ops), np.int32), np.zeros(len(ops), np.int8),
-        thread_order(start, end, lane, len(ops)), first, np.array([e[1] for e in edges], np.int64),
-        np.array([e[2] for e in edges], np.int64), np.array([TYPE[e[3]] for e in edges], np.int8),
-        np.zeros(len(edges), np.int8),
-    )  # fmt: skip
+    items = [[i[k] for i in [*ops, *hosts]] for k in range(3)]
+    edges = sorted((to, source, ready, TYPE[kind], 0) for to, source, ready, kind in edges)
+    return arrays(items, len(ops), [NONE] * len(ops) if call is None else call, [0] * len(ops), edges, clock)
 
 
 ONE = np.zeros((1, 1, 1), np.int64)

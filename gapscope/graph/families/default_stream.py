@@ -16,6 +16,7 @@ import polars as pl
 
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
+from gapscope.graph.items import NONE
 
 _DEVICE = ["source", "process", "device"]
 _STREAM = [*_DEVICE, "stream"]
@@ -24,23 +25,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Enqueued:
-    """Operations of some streams, in the order in which they were enqueued.
+    """Operations in the order in which they were enqueued.
 
     Attributes:
         item: Number of each.
         correlation: Its correlation id; ids count calls, so that they tell the order.
-        before: Id of the operation before it on its own stream; -1: there is none.
-        lane: Its stream.
     """
 
     item: Ints
     correlation: Ints
-    before: Ints
-    lane: npt.NDArray[np.int32]
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> _Enqueued:
-        """Return some of them."""
-        return _Enqueued(self.item[chosen], self.correlation[chosen], self.before[chosen], self.lane[chosen])
+
+_MADE = ("legacy_default", "blocking")
 
 
 def default_stream(context: Context) -> pl.DataFrame:
@@ -50,15 +46,13 @@ def default_stream(context: Context) -> pl.DataFrame:
     for _, of_process in streams.group_by(["source", "process"], maintain_order=True):
         ops = _operations(context, of_process)
         for _, of_device in of_process.group_by("device", maintain_order=True):
-            lanes = {made: of_device.filter(pl.col("made") == made)["lane"].to_numpy() for made in _MADE}
-            default, blocking = (ops.where(np.isin(ops.lane, lanes[made])) for made in _MADE)
-            parts.append(_last_before(context, blocking, default))
+            default, blocking = ([ops[k] for k in of_device.filter(pl.col("made") == m)["lane"]] for m in _MADE)
+            if default:
+                every = _together(default)
+                parts += [_last_before(context, later, every) for later in blocking]
             # Of each blocking stream the last operation counts.
-            parts += [_last_before(context, default, ops.where(ops.lane == lane)) for lane in lanes["blocking"]]
+            parts += [_last_before(context, later, earlier) for later in default for earlier in blocking]
     return pl.concat(parts)
-
-
-_MADE = ("legacy_default", "blocking")
 
 
 def _taking_part(context: Context) -> pl.DataFrame:
@@ -74,37 +68,50 @@ def _taking_part(context: Context) -> pl.DataFrame:
     return lanes.join(known.select(*_STREAM, "made"), on=_STREAM, maintain_order="left")
 
 
-def _operations(context: Context, streams: pl.DataFrame) -> _Enqueued:
-    """Return the operations of streams of one process of which it is known when they were enqueued."""
-    items = context.items
-    spans = streams.select("first", "until").rows()
-    item = np.concatenate([np.arange(*span) for span in spans])
-    lane = np.repeat(streams["lane"].to_numpy(), [until - first for first, until in spans])
-    ids, calls, declared = (items.ops[c].gather(item) for c in ("correlation", "call", "is_declared"))
-    # All that a replayed graph launches has one id, and what stands for calls that are not recorded is no order.
-    known = (ids.is_not_null() & calls.is_not_null() & ~declared).to_numpy()
-    item, lane, correlation = item[known], lane[known], ids.fill_null(0).to_numpy()[known]
+def _operations(context: Context, streams: pl.DataFrame) -> dict[int, _Enqueued]:
+    """Return by stream the operations of one process of which it is known when they were enqueued."""
+    items, found = context.items, {}
+    ids, declared = items.streams.correlation, items.ops["is_declared"]
+    for lane, first, until in streams.select("lane", "first", "until").iter_rows():
+        own = ids[first:until]
+        # What stands for calls that are not recorded is no order.
+        known = (own.is_not_null() & ~declared[first:until]).to_numpy() & (items.call[first:until] != NONE)
+        found[lane] = _in_order(np.flatnonzero(known) + first, own.fill_null(0).to_numpy()[known])
+    # All that a replayed graph launches has one id.
+    every = np.sort(np.concatenate([ops.correlation for ops in found.values()]), kind="stable")
+    several = np.unique(every[1:][every[1:] == every[:-1]])
+    if not len(several):
+        return found
+    alone = {lane: ~np.isin(ops.correlation, several) for lane, ops in found.items()}
+    return {lane: _Enqueued(ops.item[alone[lane]], ops.correlation[alone[lane]]) for lane, ops in found.items()}
+
+
+def _in_order(item: Ints, correlation: Ints) -> _Enqueued:
+    if (correlation[1:] >= correlation[:-1]).all():
+        return _Enqueued(item, correlation)
     order = np.argsort(correlation, kind="stable")
-    item, lane, correlation = item[order], lane[order], correlation[order]
-    same = correlation[1:] == correlation[:-1]
-    single = ~(np.append(same, np.False_) | np.insert(same, 0, np.False_))[: len(item)]
-    item, lane, correlation = item[single], lane[single], correlation[single]
-    by_lane = np.argsort(lane, kind="stable")
-    previous = np.full(len(item), -1, np.int64)
-    follows = lane[by_lane][1:] == lane[by_lane][:-1]
-    previous[by_lane[1:][follows]] = correlation[by_lane[:-1][follows]]
-    return _Enqueued(item, correlation, previous, lane.astype(np.int32))
+    return _Enqueued(item[order], correlation[order])
+
+
+def _together(streams: list[_Enqueued]) -> _Enqueued:
+    if len(streams) == 1:
+        return streams[0]
+    return _in_order(*(np.concatenate([getattr(ops, c) for ops in streams]) for c in ("item", "correlation")))
 
 
 def _last_before(context: Context, later: _Enqueued, earlier: _Enqueued) -> pl.DataFrame:
-    """Return edges from the end of what was enqueued last before each operation, unless its stream carries it on."""
+    """Return edges from what was enqueued last before operations of a stream, unless the stream carries it on.
+
+    It does to all but the first that follows an earlier one, so only these are looked for: streams may differ in
+    length by a hundred times.
+    """
     items = context.items
-    at = np.searchsorted(earlier.correlation, later.correlation, side="left") - 1
-    there = at >= 0
-    there[there] = earlier.correlation[at[there]] > later.before[there]
-    to, source = later.item[there], earlier.item[at[there]]
+    behind = np.unique(np.searchsorted(later.correlation, earlier.correlation, side="right"))
+    behind = behind[behind < len(later.item)]
+    at = np.searchsorted(earlier.correlation, later.correlation[behind], side="left") - 1
+    to, source = later.item[behind], earlier.item[at]
     # Calls of two threads at once: the ids do not tell which of them enqueued first.
-    call, other = (items.ops["call"].gather(numbers).to_numpy() for numbers in (to, source))
+    call, other = items.call[to], items.call[source]
     in_order = (items.lane[call] == items.lane[other]) | (items.end[other] <= items.start[call])
     to, source = to[in_order], source[in_order]
     frame = pl.DataFrame({"to": to * 2, "from": source * 2 + 1, "ready_ns": items.end[source]})

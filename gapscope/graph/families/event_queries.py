@@ -36,14 +36,18 @@ def event_queries(context: Context) -> pl.DataFrame:
     )  # fmt: skip
     found = released_by(context.trace, on_devices(items.streams, waits), items.streams).select("wait", "op")
     rows = polls.join(found.unique("wait", keep="none"), on="wait", maintain_order="left")
-    start, end, clock = pl.Series(items.start), pl.Series(items.end), pl.Series(items.clock)
+    start, end = pl.Series(items.start), pl.Series(items.end)
     rows = rows.with_columns(
         ready_ns=end.gather(rows["op"]),
         begin=start.gather(rows["item"]),
         until=end.gather(rows["item"]),
         earlier=start.gather(rows["item_before"]),
     )
-    bound = context.alignment.uncertainty(clock.gather(rows["op"]), clock.gather(rows["item"]), rows["ready_ns"])
+    bound = context.alignment.uncertainty(
+        pl.Series(items.clock_of(rows["op"].to_numpy())),
+        pl.Series(items.clock_of(rows["item"].to_numpy())),
+        rows["ready_ns"],
+    )
     rows = rows.with_columns(bound=bound).filter(
         pl.col("ready_ns").is_between(pl.col("earlier") - pl.col("bound"), pl.col("until") + pl.col("bound"))
     )
@@ -62,8 +66,10 @@ def _last_polls(context: Context) -> pl.DataFrame:
         (items.hosts["family"] == "event_query").arg_true().cast(pl.Int64) if queries.height else pl.Series([0]).clear()
     )
     # Queries with nothing between them are as far behind their number among all queries.
-    calls = items.hosts_at(at + items.n_ops).select(
-        *_CORRELATION, "thread", item=at + items.n_ops, others=at - pl.int_range(pl.len())
+    calls = (
+        items.hosts_at(at + items.n_ops)
+        .with_columns(correlation=items.call_ids(at))
+        .select(*_CORRELATION, "thread", item=at + items.n_ops, others=at - pl.int_range(pl.len()))
     )
     polls = calls.filter(pl.col("correlation").is_not_null()).join(queries, on=_CORRELATION).sort("item")
     run = [*_POLLED, "others"]

@@ -85,4 +85,4 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
 
 def launch_starts(context: Context, items: pl.Series) -> pl.Series:
     """Return when the call began that launched each operation; null where it is not recorded."""
-    return pl.Series(context.items.start).gather(context.items.ops["call"].gather(items))
+    return pl.Series(context.items.start).gather(context.items.call_of(items))

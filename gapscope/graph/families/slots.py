@@ -34,17 +34,18 @@ def slots(context: Context) -> pl.DataFrame:
     first = plain.filter(pl.col("mark") == "submit").unique(KEY, keep="first", maintain_order=True)
     sent = _with_wait_recorded(context, first).with_columns(launched=_launched(context, first["item"]))
     numbers = sent.select(_EDGE).unique(maintain_order=True).with_row_index("edge")
-    sent = _numbered(sent, numbers).sort("seq").with_columns(k=pl.int_range(pl.len()).over("edge"))
+    sent = _numbered(sent, numbers).select("edge", "seq", "item", "start", "launched", "wait_recorded")
+    sent = sent.sort("edge", "seq")
     candidates = []
     for stage in ("receive", "consume"):
         done = _numbered(ops.filter((pl.col("mark") == stage) & pl.col("group").is_null()).sort("end"), numbers)
         done = done.unique(["edge", "seq"], keep="last", maintain_order=True)
         done = done.select("edge", "seq", release="item", ready_ns="end")
-        of_edge = sent.select("edge", "seq", "k").join(done, on=["edge", "seq"], nulls_equal=True)
+        both = sent.join(done, on=["edge", "seq"], how="left", nulls_equal=True, maintain_order="left").drop("seq")
         for n in SLOTS:
-            freed = of_edge.select("edge", "release", "ready_ns", k=pl.col("k") + n)
-            both = sent.join(freed, on=["edge", "k"])
-            candidates.append(both.with_columns(stage=pl.lit(stage), n=pl.lit(n)))
+            is_freed = (pl.col("edge") == pl.col("edge").shift(n)) & pl.col("release").is_not_null()
+            freed = both.with_columns(pl.col("release", "ready_ns").shift(n)).filter(is_freed)
+            candidates.append(freed.with_columns(stage=pl.lit(stage), n=pl.lit(n)))
     every = pl.concat(candidates)
     if not every.height:
         return pl.DataFrame(schema=EDGE)
@@ -77,12 +78,12 @@ def _numbered(ops: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _clock(context: Context, items: pl.Series) -> pl.Series:
-    return pl.Series(context.items.clock).gather(items)
+    return pl.Series(context.items.clock_of(items.to_numpy()))
 
 
 def _launched(context: Context, items: pl.Series) -> pl.Series:
     """Return when the call that launched each operation returned; the operation's own start where none is recorded."""
-    call = context.items.ops["call"].gather(items)
+    call = context.items.call_of(items)
     returned = pl.Series(context.items.end).gather(call)
     return returned.fill_null(pl.Series(context.items.start).gather(items))
 
