@@ -66,35 +66,46 @@ class Rows:
         parts = [np.arange(p.start, p.stop, dtype=np.int32) if isinstance(p, slice) else p for p in self._rows]
         return np.concatenate([*parts, np.zeros(0, np.int32)])
 
-    def spans(self, frame: pl.DataFrame, column: str = "correlation") -> tuple[Indices, Indices]:
+    def spans(
+        self,
+        frame: pl.DataFrame,
+        column: str = "correlation",
+        places: Mapping[tuple[int, int], slice | Indices] | None = None,
+    ) -> tuple[Indices, Indices]:
         """Return where in `order` the rows with each id stand: from the first to before the second number.
 
         Args:
             frame: Has ``source``, ``process`` and ``column``.
             column: Column of ids; a null has no rows.
+            places: Where the rows of each process stand, if the frame lacks the first two.
         """
         low, high = np.zeros(frame.height, np.int32), np.zeros(frame.height, np.int32)
         wanted = frame[column]
         numbers = wanted.fill_null(0).to_numpy()
-        for key, where in groups(frame).items():
+        for key, where in (groups(frame) if places is None else places).items():
             if key in self._sorted:
                 base, keys = self._sorted[key]
-                low[where], high[where] = _spans(_constant(keys), _constant(numbers[where]), base)
+                low[where], high[where] = _spans(constant(keys), constant(numbers[where]), base)
         if wanted.null_count():
             unknown = wanted.is_null().to_numpy()
             low[unknown] = high[unknown] = 0
         return low, high
 
-    def first(self, frame: pl.DataFrame, column: str = "correlation") -> Indices:
+    def first(
+        self,
+        frame: pl.DataFrame,
+        column: str = "correlation",
+        places: Mapping[tuple[int, int], slice | Indices] | None = None,
+    ) -> Indices:
         """Return the first row with each id; -1: there is none. Arguments as of `spans`."""
-        low, high = self.spans(frame, column)
+        low, high = self.spans(frame, column, places)
         found = np.full(len(low), NONE, np.int32)
         there = high > low
         found[there] = self.order[low[there]]
         return found
 
 
-def _constant(values: Ints) -> Ints:
+def constant(values: Ints) -> Ints:
     """Return an array that cannot be written to, as polars gives most: loops are compiled for one kind only."""
     values = values.view()
     values.flags.writeable = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.events.deciders import deciders
-from gapscope.events.launched import BRACKETS, nested_receives
+from gapscope.events.enclosing import BRACKETS, nested_receives
 from gapscope.events.losses import with_losses
 from gapscope.trace import Trace
 
