@@ -80,7 +80,7 @@ def by_thread(calls: pl.DataFrame) -> Calls:
     return Calls(calls, lanes.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:])))
 
 
-def enclosed(trace: Trace, marks: pl.DataFrame, calls: Calls) -> Enclosed:
+def enclosed(trace: Trace, marks: pl.DataFrame, nested: pl.DataFrame, calls: Calls) -> Enclosed:
     """Return which brackets enclose which calls.
 
     Calls inside a ``submit`` or ``receive`` are left out of an enclosing ``produce`` or ``consume``, and of a
@@ -90,6 +90,7 @@ def enclosed(trace: Trace, marks: pl.DataFrame, calls: Calls) -> Enclosed:
         trace: The recordings.
         marks: Bracket marks with ``mark_id, mark, source, process, thread, start_ns, end_ns`` (closed), and
             the key columns.
+        nested: Result of `nested_receives`.
         calls: All calls that launch, or some of them.
     """
     start = constant(calls.table["start_ns"].to_numpy())
@@ -110,7 +111,7 @@ def enclosed(trace: Trace, marks: pl.DataFrame, calls: Calls) -> Enclosed:
     numbers = marks["mark_id"].to_numpy()
     is_transfer[numbers] = marks["mark"].is_in(TRANSFER).to_numpy()
     began[numbers] = marks["start_ns"].to_numpy()
-    received = nested_receives(marks).group_by("mark_id").agg(pl.col("receive_end_ns").max())
+    received = nested.group_by("mark_id").agg(pl.col("receive_end_ns").max())
     after[received["mark_id"].to_numpy()] = received["receive_end_ns"].to_numpy()
     same = _same(calls)
     innermost = innermost_transfers(mark[:n_own], low[:n_own], high[:n_own], same, is_transfer, began, len(start))
@@ -125,6 +126,8 @@ def nested_receives(marks: pl.DataFrame) -> pl.DataFrame:
     receive = marks.filter(pl.col("mark") == "receive").select(
         *key, receive_id="mark_id", r_start="start_ns", receive_end_ns="end_ns"
     )
+    if not _any_within(consume, receive):  # so it is in most recordings: keys need not be compared
+        receive = receive.clear()
     return (
         consume.join(receive, on=key, nulls_equal=True)
         .filter((pl.col("r_start") >= pl.col("c_start")) & (pl.col("r_start") <= pl.col("c_end")))
@@ -132,12 +135,27 @@ def nested_receives(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _any_within(consume: pl.DataFrame, receive: pl.DataFrame) -> bool:
+    """Tell if a receive begins while anything is consumed on its thread."""
+    lanes, lane = lanes_of(pl.concat([consume.select(LANE), receive.select(LANE)]), LANE, nulls_last=False)
+    of_consume, of_receive = lane[: consume.height], lane[consume.height :]
+    for number in range(lanes.height):
+        begin, end = consume.filter(pl.Series(of_consume == number)).select("c_start", "c_end").sort("c_start")
+        reach = np.maximum.accumulate(np.append(_NEVER, end.to_numpy()))
+        times = receive.filter(pl.Series(of_receive == number))["r_start"].to_numpy()
+        if (reach[np.searchsorted(begin.to_numpy(), times, side="right")] >= times).any():
+            return True
+    return False
+
+
 def _of_autograd(trace: Trace, marks: pl.DataFrame, calls: Calls, start: Ints) -> tuple[Indices, pl.DataFrame]:
     """Return the calls of torch's backward threads by process and start, and where each process stands among them.
 
     Brackets open anywhere in their process enclose them.
     """
-    backward = trace.threads.filter(pl.col("autograd")).join(marks.select(LANE).unique(), on=LANE, how="anti")
+    backward = trace.threads.filter(pl.col("autograd"))
+    if backward.height:
+        backward = backward.join(marks.select(LANE).unique(), on=LANE, how="anti")
     lanes = calls.lanes.join(backward, on=LANE, how="semi", maintain_order="left")
     if not lanes.height:
         return np.zeros(0, np.int32), lanes
@@ -162,17 +180,20 @@ def _stretches(
     """
     empty = np.zeros(0, np.int32)
     found = [(empty, empty, empty)]
+    numbered = lanes.select(*lane, "first", "until").with_row_index("lane")
+    placed = marks.select(*lane, "mark_id", "mark", "start_ns", "end_ns").join(
+        numbered.select(*lane, "lane"), on=lane, maintain_order="left"
+    )
     for mark in BRACKETS:
-        for level in disjoint_levels(marks.filter(pl.col("mark") == mark), lane):
-            placed = level.join(lanes.with_row_index("lane"), on=lane).sort("lane", "start_ns")
-            begin, until = placed["start_ns"].to_numpy(), placed["until_ns"].to_numpy()
-            low, high = np.zeros(placed.height, np.int32), np.zeros(placed.height, np.int32)
-            for number in placed["lane"].unique().to_list():
-                mine = slice(*np.searchsorted(placed["lane"].to_numpy(), [number, number + 1]))
-                first, end = lanes.select("first", "until").row(number)
+        for level in disjoint_levels(placed.filter(pl.col("mark") == mark).drop(lane), ["lane"]):
+            of_level, begin, until = (level[c].to_numpy() for c in ("lane", "start_ns", "until_ns"))
+            low, high = np.zeros(level.height, np.int32), np.zeros(level.height, np.int32)
+            for number in np.unique(of_level).tolist():
+                mine = slice(*np.searchsorted(of_level, [number, number + 1]))
+                first, end = numbered.select("first", "until").row(number)
                 low[mine] = first + np.searchsorted(start[first:end], begin[mine], side="left")
                 high[mine] = first + np.searchsorted(start[first:end], until[mine], side="right")
-            found.append((placed["mark_id"].to_numpy().astype(np.int32), low, np.maximum(low, high)))
+            found.append((level["mark_id"].to_numpy().astype(np.int32), low, np.maximum(low, high)))
     mark, low, high = (np.concatenate(part) for part in zip(*found, strict=True))
     return mark, low, high
 

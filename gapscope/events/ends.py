@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS
 
-from gapscope.events.enclosing import STAGE
+from gapscope.events.enclosing import STAGE, nested_receives
 from gapscope.events.launched import launched_inside
 from gapscope.events.pairing import event_times
 from gapscope.events.points import point_times
@@ -58,8 +58,9 @@ def find_ends(trace: Trace) -> Ends | None:
     if not marks.height:
         return None
     brackets = close_open_ranges(marks, trace)
-    launched = launched_inside(trace, brackets)
-    brackets = mark_times(trace, brackets, launched)
+    nested = nested_receives(brackets)
+    launched = launched_inside(trace, brackets, nested)
+    brackets = mark_times(trace, brackets, nested, launched)
     brackets = brackets.with_columns(evidence=pl.lit("declared"))
     launched = _deciding(launched, brackets)
     return Ends(marks, brackets, launched, event_times(brackets, point_times(trace, marks)))

@@ -21,7 +21,6 @@ from gapscope.events.enclosing import (
     Enclosed,
     by_thread,
     enclosed,
-    nested_receives,
 )
 from gapscope.events.launches_compiled import UNTIMED, telling_rows
 from gapscope.events.losses import weak_sources
@@ -35,10 +34,13 @@ _GPU = [*PROCESS, "device", "stream"]
 BY = pl.Enum(["call", "autograd", "span"])
 """How it is known that a bracket launched an operation."""
 
+_FEW = 64
+"""Numbers of devices below which they are taken as they are."""
+
 Indices = npt.NDArray[np.int32]
 
 
-def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
+def launched_inside(trace: Trace, marks: pl.DataFrame, nested: pl.DataFrame) -> pl.DataFrame:
     """Return one row per (mark, operation launched inside it) that tells something about the mark.
 
     There are millions of others, of which nobody asks more than what is around a call
@@ -50,6 +52,7 @@ def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
         trace: The recordings.
         marks: Bracket marks with ``mark_id, mark, source, process, thread, start_ns, end_ns`` (closed), and
             the key columns.
+        nested: Result of `gapscope.events.enclosing.nested_receives`.
 
     Returns:
         ``mark_id, call_ns, call_correlation, start_ns, end_ns, device, stream, kind, copy_kind, name, by``: ``call_ns``
@@ -64,12 +67,12 @@ def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
     )
     is_whole = np.full(1 + int(marks["mark_id"].max() or 0), bool(weak_sources(trace)))  # type: ignore[arg-type]
     is_whole[marks.filter(pl.col("mark").is_in(TRANSFER))["mark_id"].to_numpy()] = True
-    by_call = _with_ops(trace, calls, enclosed(trace, marks, calls), is_whole)
+    by_call = _with_ops(trace, calls, enclosed(trace, marks, nested, calls), is_whole)
     by_span = _ops_in_spans(trace, marks, calls, by_call.schema)
     if not by_span.height:
         return by_call
     # Before or after the receive nested in a consume? Without a call nobody can tell: its time cannot be used.
-    deferred = pl.col("mark_id").is_in(nested_receives(marks)["mark_id"].implode())
+    deferred = pl.col("mark_id").is_in(nested["mark_id"].implode())
     times = [pl.when(~deferred).then(t).alias(t) for t in ("start_ns", "end_ns")]
     return pl.concat([by_call, by_span.with_columns(times)])
 
@@ -83,23 +86,24 @@ def _with_ops(trace: Trace, calls: Calls, inside: Enclosed, is_whole: npt.NDArra
         inside: Which bracket encloses which.
         is_whole: Of which marks every row is returned.
     """
-    ops = trace.scan("ops").select(*_CORRELATION, "start_ns", "end_ns", "device", graph=pl.col("kind") == "graph")
-    ops = ops.with_columns(pl.col("start_ns", "end_ns").fill_null(UNTIMED), pl.col("graph").fill_null(value=False))
-    found = ops.collect().rechunk()
-    rows = Rows(found)
-    found = found.drop(_CORRELATION)
-    devices, device = lanes_of(found, ["device"], nulls_last=False)
-    called = constant(calls.table["start_ns"].to_numpy())
-    start, end, is_graph = (constant(found[c].to_numpy()) for c in ("start_ns", "end_ns", "graph"))
+    ops = trace.scan("ops")
+    rows = Rows(ops.select(_CORRELATION).collect())
     low, high = rows.spans(calls.table, places=calls.places)
+    timed = ops.select(pl.col("start_ns", "end_ns").fill_null(UNTIMED)).collect()
+    about = ops.select("device", "kind").collect()
+    called, start, end = (
+        constant(column.to_numpy()) for column in (calls.table["start_ns"], timed["start_ns"], timed["end_ns"])
+    )
+    device, n_devices = _numbered(about["device"])
+    is_graph = constant((about["kind"] == "graph").fill_null(value=False).to_numpy())
     row, op = telling_rows(
-        inside.mark, inside.call, called, low, high, rows.order, start, end, device, max(1, devices.height), is_graph,
-        is_whole,
-    )  # fmt: skip
-    del found, rows, low, high, start, end, device, is_graph
+        inside.mark, inside.call, called, low, high, rows.order, start, end, device, n_devices, is_graph, is_whole
+    )
+    del rows, low, high, timed, start, end, about, device, is_graph
     of_op = pl.Series(op)
     of_op = of_op.set(of_op == NONE, None).cast(pl.UInt32)
-    about = trace.scan("ops").select("start_ns", "end_ns", "device", "stream", "kind", "copy_kind", "name")
+    columns = ("start_ns", "end_ns", "device", "stream", "kind", "copy_kind", "name")
+    found = {name: ops.select(name).collect().to_series().gather(of_op) for name in columns}
     call = pl.Series(inside.call[row])
     by = pl.when(pl.Series(inside.by_autograd[row])).then(pl.lit("autograd", BY)).otherwise(pl.lit("call", BY))
     return pl.DataFrame(
@@ -107,9 +111,18 @@ def _with_ops(trace: Trace, calls: Calls, inside: Enclosed, is_whole: npt.NDArra
             "mark_id": pl.Series(inside.mark[row]).cast(pl.UInt32),
             "call_ns": calls.table["start_ns"].gather(call),
             "call_correlation": calls.table["correlation"].gather(call),
-            **about.select(pl.all().gather(of_op)).collect().to_dict(),
+            **found,
         }
     ).with_columns(by=by)
+
+
+def _numbered(devices: pl.Series) -> tuple[Indices, int]:
+    """Return the device of each operation as a small number, and from what on there are none."""
+    lowest, highest = devices.min(), devices.max()
+    if devices.null_count() or lowest is None or int(highest) >= _FEW or int(lowest) < 0:  # type: ignore[arg-type]
+        lanes, numbers = lanes_of(devices.to_frame(), [devices.name], nulls_last=False)
+        return constant(numbers), max(1, lanes.height)
+    return constant(devices.to_numpy()), int(highest) + 1  # type: ignore[arg-type]
 
 
 def _ops_in_spans(trace: Trace, marks: pl.DataFrame, calls: Calls, schema: pl.Schema) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.events import Ends
-from gapscope.events.enclosing import LANE, by_thread, enclosed
+from gapscope.events.enclosing import LANE, by_thread, enclosed, nested_receives
 from gapscope.events.pairing import KEY
 from gapscope.graph.items import Items
 from gapscope.trace import Trace
@@ -73,7 +73,8 @@ class Context:
         hosts = self.items.hosts_at(numbers).select(*LANE, "correlation", start_ns="raw_start_ns", call=numbers)
         calls = by_thread(hosts)
         # What no mark names has its operation given.
-        inside = enclosed(self.trace, self.ends.brackets.filter(pl.col("evidence") == "declared"), calls)
+        brackets = self.ends.brackets.filter(pl.col("evidence") == "declared")
+        inside = enclosed(self.trace, brackets, nested_receives(brackets), calls)
         marks = pl.Series(inside.mark, dtype=pl.UInt32)
         rows = pl.DataFrame({"mark_id": marks, "call": calls.table["call"].gather(inside.call)})
         launch = launch.cast({"call": pl.Int64})
