@@ -157,21 +157,19 @@ class Domains:
         hosts = self.of_processes.lazy().select(
             pl.col("source").alias(source), pl.col("process").alias(process), pl.col("domain").alias("_host")
         )
-        found = frame.lazy().join(hosts, on=[source, process], how="left", maintain_order="left")
+        place = frame.select(source, process, *([] if device is None else [device]))  # all else stays where it is
+        found = place.lazy().join(hosts, on=[source, process], how="left", maintain_order="left")
         if device is None:
-            return found.rename({"_host": name}).collect()
+            return frame.with_columns(found.collect()["_host"].alias(name))
         gpus = self._of_devices.lazy().select(
             pl.col("source").alias(source),
             pl.col("owner").alias(process),
             pl.col("device").alias(device),
             pl.col("domain").alias("_gpu"),
         )
-        return (
-            found.join(gpus, on=[source, process, device], how="left", maintain_order="left")
-            .with_columns(pl.when(pl.col(device).is_null()).then("_host").otherwise("_gpu").alias(name))
-            .drop("_host", "_gpu")
-            .collect()
-        )
+        found = found.join(gpus, on=[source, process, device], how="left", maintain_order="left")
+        clock = found.select(pl.when(pl.col(device).is_null()).then("_host").otherwise("_gpu").alias(name))
+        return frame.with_columns(clock.collect().to_series())
 
 
 def with_step(domains: Domains, host: int, begin_ns: int, end_ns: int) -> tuple[Domains, dict[int, int]]:

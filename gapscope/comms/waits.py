@@ -7,11 +7,13 @@ returned before the sync began. Event queries are left out: nothing tells which 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
 from gapscope.comms.calls_by_id import CallsById
-from gapscope.correlation import NONE, expand, greatest, groups
+from gapscope.correlation import NONE, Indices, expand, greatest, groups, places
 from gapscope.trace import Trace
 
 _CORRELATION = ["source", "process", "correlation"]
@@ -28,6 +30,14 @@ _SCHEMA = {
     "name": pl.String,
     "earlier_ns": pl.Int64,
 }
+
+
+def numbered_ops(trace: Trace) -> pl.LazyFrame:
+    """Return the timed operations that have a correlation id: mostly all, and then none is copied."""
+    ops, needed = trace.scan("ops"), ("start_ns", "correlation")
+    if not any(ops.select(pl.col(needed).null_count()).collect().row(0)):
+        return ops
+    return ops.filter(pl.all_horizontal(pl.col(needed).is_not_null()))
 
 
 def host_waits(trace: Trace, by_id: CallsById | None = None) -> pl.DataFrame:
@@ -55,31 +65,33 @@ def _host_waits(trace: Trace, by_id: CallsById | None) -> pl.DataFrame:
         return pl.DataFrame(schema=_SCHEMA)
     rows = trace.scan("syncs").filter(pl.col("kind") == "stream_sync").select(*_CORRELATION, "stream").collect()
     waits = calls.join(rows.drop_nulls().unique(_CORRELATION), on=_CORRELATION, how="left")
-    ops = (
-        trace.scan("ops")
-        .filter(pl.col("start_ns").is_not_null() & pl.col("correlation").is_not_null())
-        .select(*_CORRELATION, "device", "stream", "name", earlier_ns="end_ns")
-        .collect()
-    )
+    numbered = numbered_ops(trace)
+    ops = numbered.select("correlation", "device", "stream", "name", earlier_ns="end_ns").collect()
+    processes = places(numbered, ops.height)
     device = waits.filter(pl.col("family") == "device_sync").drop("stream")
     stream = waits.filter((pl.col("family") == "stream_sync") & pl.col("stream").is_not_null())
-    found = pl.concat([_last_before(ops, device, None), _last_before(ops, stream, "stream").drop("stream")])
+    found = pl.concat(
+        [_last_before(ops, processes, device, None), _last_before(ops, processes, stream, "stream").drop("stream")]
+    )
     by_id = by_id or CallsById(trace)
     low, high = by_id.spans(found, "op")
     at, row = expand(low, high)
-    returned = by_id.column("end_ns", by_id.order[at])
+    returned = by_id.column("end_ns", by_id.at(at))
     found = found[row].with_columns(op_call_end=returned).filter(pl.col("op_call_end") <= pl.col("sync_start"))
     return found.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
 
 
-def _last_before(ops: pl.DataFrame, waits: pl.DataFrame, stream: str | None) -> pl.DataFrame:
+def _last_before(
+    ops: pl.DataFrame, processes: Mapping[tuple[int, int], slice | Indices], waits: pl.DataFrame, stream: str | None
+) -> pl.DataFrame:
     """Return the waits with the operation that was enqueued last before each: ``op, device, name, earlier_ns``.
 
     Of operations of one call (a replayed graph) it is the one that ended last. The same stream number may be another
     stream on another device: only processes with one device are sure, and only their waits are returned.
 
     Args:
-        ops: ``source, process, correlation, device, stream, name, earlier_ns``.
+        ops: ``correlation, device, stream, name, earlier_ns``.
+        processes: Where the operations of each process stand.
         waits: ``source, process, correlation``.
         stream: Column with the stream that each waited for; None: for all.
     """
@@ -87,7 +99,6 @@ def _last_before(ops: pl.DataFrame, waits: pl.DataFrame, stream: str | None) -> 
     numbers = waits["correlation"].to_numpy()
     lanes = waits[stream].to_numpy() if stream else np.zeros(waits.height, np.int64)
     ids, ends = ops["correlation"].to_numpy(), ops["earlier_ns"].to_numpy()
-    processes = groups(ops)
     for key, where in groups(waits).items():
         of_process = processes.get(key)
         if of_process is None or ops["device"][of_process].n_unique() > 1:

@@ -65,15 +65,16 @@ class Enclosed:
     by_autograd: Bools
 
 
-def by_thread(calls: pl.DataFrame) -> Calls:
+def by_thread(calls: pl.DataFrame, threads: pl.DataFrame) -> Calls:
     """Return calls by thread and start.
 
     Args:
-        calls: `LANE`, ``correlation``, ``start_ns``, and anything else.
+        calls: ``correlation``, ``start_ns``, and anything else.
+        threads: ``row``, `LANE`: from which row on the calls are of which thread.
     """
-    lanes, code = lanes_of(calls, LANE, nulls_last=False)
+    lanes, code = lanes_of(threads, LANE, nulls_last=False)
+    code = np.repeat(code, np.diff(np.append(threads["row"].to_numpy(), np.uint32(calls.height))))
     order = order_by_lane(code, lanes.height, [calls["start_ns"].to_numpy()])
-    calls = calls.drop(LANE)
     if not (order[1:] > order[:-1]).all():
         calls, code = calls[order], code[order]
     at = np.searchsorted(code, np.arange(lanes.height + 1))
@@ -184,8 +185,8 @@ def _stretches(
     placed = marks.select(*lane, "mark_id", "mark", "start_ns", "end_ns").join(
         numbered.select(*lane, "lane"), on=lane, maintain_order="left"
     )
-    for mark in BRACKETS:
-        for level in disjoint_levels(placed.filter(pl.col("mark") == mark).drop(lane), ["lane"]):
+    for kind in BRACKETS:
+        for level in disjoint_levels(placed.filter(pl.col("mark") == kind).drop(lane), ["lane"]):
             of_level, begin, until = (level[c].to_numpy() for c in ("lane", "start_ns", "until_ns"))
             low, high = np.zeros(level.height, np.int32), np.zeros(level.height, np.int32)
             for number in np.unique(of_level).tolist():

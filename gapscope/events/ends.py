@@ -68,13 +68,12 @@ def find_ends(trace: Trace) -> Ends | None:
 
 def _usable_marks(trace: Trace) -> pl.DataFrame:
     """Return handoff marks of primary processes with ``mark_id`` and ``side_rank``."""
-    primary = trace.processes.filter("primary").select("source", "process")
-    return (
-        trace.marks.filter(pl.col("mark").is_in(HANDOFF_BRACKETS + HANDOFF_POINTS))
-        .join(primary, on=["source", "process"], how="semi", maintain_order="left")
-        .with_row_index("mark_id")
-        .with_columns(side_rank=pl.when(pl.col("group").is_not_null()).then(pl.col("rank").cast(pl.Int64)))
-    )
+    marks = trace.marks.filter(pl.col("mark").is_in(HANDOFF_BRACKETS + HANDOFF_POINTS))
+    if not trace.processes["primary"].all():
+        primary = trace.processes.filter("primary").select("source", "process")
+        marks = marks.join(primary, on=["source", "process"], how="semi", maintain_order="left")
+    side_rank = pl.when(pl.col("group").is_not_null()).then(pl.col("rank").cast(pl.Int64))
+    return marks.with_row_index("mark_id").with_columns(side_rank=side_rank)
 
 
 def _deciding(launched: pl.DataFrame, brackets: pl.DataFrame) -> pl.DataFrame:

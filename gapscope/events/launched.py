@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.correlation import NONE, Rows, constant
+from gapscope.correlation import NONE, Rows, constant, places, stretches
 from gapscope.events.enclosing import (
     BRACKETS,
     LANE,
@@ -62,9 +62,8 @@ def launched_inside(trace: Trace, marks: pl.DataFrame, nested: pl.DataFrame) -> 
         Operations launched inside a ``submit`` or ``receive`` are left out of an enclosing ``produce`` or ``consume``,
         and of a ``consume`` those before the last ``receive`` of its key nested in it.
     """
-    calls = by_thread(
-        trace.scan("calls").filter(pl.col("family").is_in(LAUNCHING)).select(*LANE, "correlation", "start_ns").collect()
-    )
+    launching = trace.scan("calls").filter(pl.col("family").is_in(LAUNCHING))
+    calls = by_thread(launching.select("correlation", "start_ns").collect().rechunk(), stretches(launching, LANE))
     is_whole = np.full(1 + int(marks["mark_id"].max() or 0), bool(weak_sources(trace)))  # type: ignore[arg-type]
     is_whole[marks.filter(pl.col("mark").is_in(TRANSFER))["mark_id"].to_numpy()] = True
     by_call = _with_ops(trace, calls, enclosed(trace, marks, nested, calls), is_whole)
@@ -87,7 +86,8 @@ def _with_ops(trace: Trace, calls: Calls, inside: Enclosed, is_whole: npt.NDArra
         is_whole: Of which marks every row is returned.
     """
     ops = trace.scan("ops")
-    rows = Rows(ops.select(_CORRELATION).collect())
+    ids = ops.select("correlation").collect()
+    rows = Rows(ids, places=places(ops, ids.height))
     low, high = rows.spans(calls.table, places=calls.places)
     timed = ops.select(pl.col("start_ns", "end_ns").fill_null(UNTIMED)).collect()
     about = ops.select("device", "kind").collect()
@@ -99,7 +99,7 @@ def _with_ops(trace: Trace, calls: Calls, inside: Enclosed, is_whole: npt.NDArra
     row, op = telling_rows(
         inside.mark, inside.call, called, low, high, rows.order, start, end, device, n_devices, is_graph, is_whole
     )
-    del rows, low, high, timed, start, end, about, device, is_graph
+    del ids, rows, low, high, timed, start, end, about, device, is_graph
     of_op = pl.Series(op)
     of_op = of_op.set(of_op == NONE, None).cast(pl.UInt32)
     columns = ("start_ns", "end_ns", "device", "stream", "kind", "copy_kind", "name")

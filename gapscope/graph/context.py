@@ -70,8 +70,9 @@ class Context:
         launch = self.items.ops.select("call", "is_declared")[ops].with_columns(item=ops)
         launch = launch.filter(pl.col("call").is_not_null() & ~pl.col("is_declared")).select("item", "call")
         numbers = launch["call"].unique().cast(pl.Int64)
-        hosts = self.items.hosts_at(numbers).select(*LANE, "correlation", start_ns="raw_start_ns", call=numbers)
-        calls = by_thread(hosts)
+        hosts = self.items.hosts_at(numbers)
+        about = hosts.select("correlation", start_ns="raw_start_ns", call=numbers)
+        calls = by_thread(about, hosts.select(LANE).with_row_index("row"))
         # What no mark names has its operation given.
         brackets = self.ends.brackets.filter(pl.col("evidence") == "declared")
         inside = enclosed(self.trace, brackets, nested_receives(brackets), calls)
