@@ -89,21 +89,20 @@ def _with_ops(trace: Trace, calls: Calls, inside: Enclosed, is_whole: npt.NDArra
     ids = ops.select("correlation").collect()
     rows = Rows(ids, places=places(ops, ids.height))
     low, high = rows.spans(calls.table, places=calls.places)
-    timed = ops.select(pl.col("start_ns", "end_ns").fill_null(UNTIMED)).collect()
-    about = ops.select("device", "kind").collect()
-    called, start, end = (
-        constant(column.to_numpy()) for column in (calls.table["start_ns"], timed["start_ns"], timed["end_ns"])
-    )
-    device, n_devices = _numbered(about["device"])
-    is_graph = constant((about["kind"] == "graph").fill_null(value=False).to_numpy())
+    table = ops.select("start_ns", "end_ns", "device", "kind", "copy_kind", "name").collect()
+    called = constant(calls.table["start_ns"].to_numpy())
+    start, end = (constant(table[c].fill_null(UNTIMED).to_numpy()) for c in ("start_ns", "end_ns"))
+    device, n_devices = _numbered(table["device"])
+    is_graph = constant((table["kind"] == "graph").fill_null(value=False).to_numpy())
     row, op = telling_rows(
         inside.mark, inside.call, called, low, high, rows.order, start, end, device, n_devices, is_graph, is_whole
     )
-    del ids, rows, low, high, timed, start, end, about, device, is_graph
+    del ids, rows, low, high, start, end, device, is_graph
     of_op = pl.Series(op)
     of_op = of_op.set(of_op == NONE, None).cast(pl.UInt32)
-    columns = ("start_ns", "end_ns", "device", "stream", "kind", "copy_kind", "name")
-    found = {name: ops.select(name).collect().to_series().gather(of_op) for name in columns}
+    found = {name: table[name].gather(of_op) for name in ("start_ns", "end_ns", "device")}
+    found["stream"] = ops.select("stream").collect().to_series().gather(of_op)
+    found |= {name: table[name].gather(of_op) for name in ("kind", "copy_kind", "name")}
     call = pl.Series(inside.call[row])
     by = pl.when(pl.Series(inside.by_autograd[row])).then(pl.lit("autograd", BY)).otherwise(pl.lit("call", BY))
     return pl.DataFrame(
