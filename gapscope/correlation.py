@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numba as nb
 import numpy as np
@@ -66,6 +67,17 @@ class Rows:
         parts = [np.arange(p.start, p.stop, dtype=np.int32) if isinstance(p, slice) else p for p in self._rows]
         return np.concatenate([*parts, np.zeros(0, np.int32)])
 
+    def at(self, places: Indices) -> Indices:
+        """Return the rows at some places of `order`, without making it."""
+        first = np.cumsum([0, *(p.stop - p.start if isinstance(p, slice) else len(p) for p in self._rows)])
+        part = np.searchsorted(first, places, side="right") - 1
+        found = np.empty(len(places), np.int32)
+        for number, rows in enumerate(self._rows):
+            mine = part == number
+            inside = places[mine] - first[number]
+            found[mine] = rows.start + inside if isinstance(rows, slice) else rows[inside]
+        return found
+
     def spans(
         self,
         frame: pl.DataFrame,
@@ -85,7 +97,7 @@ class Rows:
         for key, where in (groups(frame) if places is None else places).items():
             if key in self._sorted:
                 base, keys = self._sorted[key]
-                low[where], high[where] = _spans(_constant(keys), _constant(numbers[where]), base)
+                low[where], high[where] = _spans(constant(keys), constant(numbers[where]), base)
         if wanted.null_count():
             unknown = wanted.is_null().to_numpy()
             low[unknown] = high[unknown] = 0
@@ -105,7 +117,7 @@ class Rows:
         return found
 
 
-def _constant(values: Ints) -> Ints:
+def constant(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array that cannot be written to, as polars gives most: loops are compiled for one kind only."""
     values = values.view()
     values.flags.writeable = False
@@ -168,13 +180,39 @@ def groups(frame: pl.DataFrame) -> dict[tuple[int, int], slice | Indices]:
     source, process = frame["source"].to_numpy(), frame["process"].to_numpy()
     cuts = np.flatnonzero((source[1:] != source[:-1]) | (process[1:] != process[:-1])) + 1
     if len(cuts) < _FEW:
-        edges = [0, *cuts.tolist(), frame.height]
-        stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for a, b in pairwise(edges):
-            stretches.setdefault((int(source[a]), int(process[a])), []).append((a, b))
-        return {
-            key: slice(*parts[0]) if len(parts) == 1 else np.concatenate([np.arange(*p, dtype=np.int32) for p in parts])
-            for key, parts in stretches.items()
-        }
+        first = [0, *cuts.tolist()]
+        return _joined([(int(source[a]), int(process[a])) for a in first], [*first, frame.height])
     keys = frame.select("source", "process").unique(maintain_order=True).rows()
     return {(s, p): np.flatnonzero((source == s) & (process == p)).astype(np.int32) for s, p in keys}
+
+
+def places(rows: pl.LazyFrame, n: int) -> dict[tuple[int, int], slice | Indices]:
+    """Return `groups` of a large table without making its columns, which tell little: processes seldom take turns.
+
+    Args:
+        rows: Has ``source`` and ``process``.
+        n: Number of rows.
+    """
+    found = stretches(rows, ["source", "process"])
+    if found.height >= _FEW:
+        return groups(rows.select("source", "process").collect())
+    return _joined(found.select("source", "process").rows(), [*found["row"].to_list(), n])
+
+
+def stretches(rows: pl.LazyFrame, columns: list[str]) -> pl.DataFrame:
+    """Return ``row`` and the columns: from which row on they have which values."""
+    other = pl.any_horizontal(pl.col(c) != pl.col(c).shift() for c in columns).fill_null(value=True)
+    return rows.select(columns).with_row_index("row").filter(other).collect()
+
+
+def _joined(keys: list[tuple[int, int]], edges: list[int]) -> dict[tuple[int, int], slice | Indices]:
+    """Return the rows of each key: keys of stretches of rows, and the edges of these."""
+    parts: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for key, stretch in zip(keys, pairwise(edges), strict=True):
+        parts.setdefault(key, []).append(stretch)
+    return {
+        key: slice(*of_key[0])
+        if len(of_key) == 1
+        else np.concatenate([np.arange(*stretch, dtype=np.int32) for stretch in of_key])
+        for key, of_key in parts.items()
+    }

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gapscope.lanes import lanes_of
 from gapscope.trace import Trace
 
 GPU_TICK_NS = 32
@@ -154,24 +155,15 @@ class Domains:
             name: Name of the new column; null where no clock is known.
         """
         source, process = f"{prefix}source", f"{prefix}process"
-        hosts = self.of_processes.lazy().select(
-            pl.col("source").alias(source), pl.col("process").alias(process), pl.col("domain").alias("_host")
-        )
-        found = frame.lazy().join(hosts, on=[source, process], how="left", maintain_order="left")
-        if device is None:
-            return found.rename({"_host": name}).collect()
-        gpus = self._of_devices.lazy().select(
-            pl.col("source").alias(source),
-            pl.col("owner").alias(process),
-            pl.col("device").alias(device),
-            pl.col("domain").alias("_gpu"),
-        )
-        return (
-            found.join(gpus, on=[source, process, device], how="left", maintain_order="left")
-            .with_columns(pl.when(pl.col(device).is_null()).then("_host").otherwise("_gpu").alias(name))
-            .drop("_host", "_gpu")
-            .collect()
-        )
+        # There are few places, however many rows.
+        places, of_row = lanes_of(frame, [source, process, *([] if device is None else [device])], nulls_last=False)
+        hosts = self.of_processes.rename({"source": source, "process": process, "domain": "_clock"})
+        places = places.join(hosts, on=[source, process], how="left", maintain_order="left")
+        if device is not None:
+            gpus = self._of_devices.rename({"source": source, "owner": process, "device": device, "domain": "_gpu"})
+            places = places.join(gpus, on=[source, process, device], how="left", maintain_order="left")
+            places = places.with_columns(_clock=pl.when(pl.col(device).is_null()).then("_clock").otherwise("_gpu"))
+        return frame.with_columns(places["_clock"].gather(of_row).alias(name))
 
 
 def with_step(domains: Domains, host: int, begin_ns: int, end_ns: int) -> tuple[Domains, dict[int, int]]:

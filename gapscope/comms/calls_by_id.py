@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.correlation import Rows
+from gapscope.correlation import Rows, places
 from gapscope.trace import Trace
 
 Indices = npt.NDArray[np.int32]
@@ -26,10 +26,12 @@ class CallsById:
 
     @cached_property
     def _rows(self) -> Rows:
-        return Rows(self._trace.scan("calls").select("source", "process", "correlation").collect())
+        calls = self._trace.scan("calls")
+        ids = calls.select("correlation").collect()
+        return Rows(ids, places=places(calls, ids.height))
 
     def spans(self, frame: pl.DataFrame, column: str = "correlation") -> tuple[Indices, Indices]:
-        """Return where the calls with each id stand in `order`: from the first to before the second number.
+        """Return between which places the calls with each id stand: from the first to before the second.
 
         Args:
             frame: Has ``source``, ``process`` and ``column``.
@@ -37,10 +39,9 @@ class CallsById:
         """
         return self._rows.spans(frame, column)
 
-    @property
-    def order(self) -> Indices:
-        """Numbers of calls."""
-        return self._rows.order
+    def at(self, places: Indices) -> Indices:
+        """Return the numbers of the calls at some places."""
+        return self._rows.at(places)
 
     def column(self, name: str, calls: Indices) -> pl.Series:
         """Return one column of some calls.

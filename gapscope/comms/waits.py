@@ -7,11 +7,13 @@ returned before the sync began. Event queries are left out: nothing tells which 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
 from gapscope.comms.calls_by_id import CallsById
-from gapscope.correlation import NONE, expand, greatest, groups
+from gapscope.correlation import NONE, Indices, Ints, expand, greatest, groups, places
 from gapscope.trace import Trace
 
 _CORRELATION = ["source", "process", "correlation"]
@@ -28,6 +30,14 @@ _SCHEMA = {
     "name": pl.String,
     "earlier_ns": pl.Int64,
 }
+
+
+def numbered_ops(trace: Trace) -> pl.LazyFrame:
+    """Return the timed operations that have a correlation id: mostly all, and then none is copied."""
+    ops, needed = trace.scan("ops"), ("start_ns", "correlation")
+    if not any(ops.select(pl.col(needed).null_count()).collect().row(0)):
+        return ops
+    return ops.filter(pl.all_horizontal(pl.col(needed).is_not_null()))
 
 
 def host_waits(trace: Trace, by_id: CallsById | None = None) -> pl.DataFrame:
@@ -55,60 +65,75 @@ def _host_waits(trace: Trace, by_id: CallsById | None) -> pl.DataFrame:
         return pl.DataFrame(schema=_SCHEMA)
     rows = trace.scan("syncs").filter(pl.col("kind") == "stream_sync").select(*_CORRELATION, "stream").collect()
     waits = calls.join(rows.drop_nulls().unique(_CORRELATION), on=_CORRELATION, how="left")
-    ops = (
-        trace.scan("ops")
-        .filter(pl.col("start_ns").is_not_null() & pl.col("correlation").is_not_null())
-        .select(*_CORRELATION, "device", "stream", "name", earlier_ns="end_ns")
-        .collect()
-    )
+    numbered = numbered_ops(trace)
+    ops = numbered.select("correlation", "device", "stream", "name", earlier_ns="end_ns").collect()
+    # The same stream number may be another stream on another device: only processes with one device are sure.
+    processes = {k: rows for k, rows in places(numbered, ops.height).items() if ops["device"][rows].n_unique() == 1}
+    ids, ends = ops["correlation"].to_numpy(), ops["earlier_ns"].to_numpy()
     device = waits.filter(pl.col("family") == "device_sync").drop("stream")
     stream = waits.filter((pl.col("family") == "stream_sync") & pl.col("stream").is_not_null())
-    found = pl.concat([_last_before(ops, device, None), _last_before(ops, stream, "stream").drop("stream")])
+    last = np.concatenate(
+        [
+            _last_before(processes, ids, ends, None, device, np.zeros(device.height, np.int64)),
+            _last_before(processes, ids, ends, ops["stream"], stream, stream["stream"].to_numpy()),
+        ]
+    )
+    there = np.flatnonzero(last != NONE)
+    found = pl.concat([device, stream.drop("stream")])[there]
+    found = found.hstack(ops[last[there]].select("device", "name", "earlier_ns", op="correlation"))
     by_id = by_id or CallsById(trace)
     low, high = by_id.spans(found, "op")
     at, row = expand(low, high)
-    returned = by_id.column("end_ns", by_id.order[at])
+    returned = by_id.column("end_ns", by_id.at(at))
     found = found[row].with_columns(op_call_end=returned).filter(pl.col("op_call_end") <= pl.col("sync_start"))
     return found.select(pl.col(n).cast(t) for n, t in _SCHEMA.items())
 
 
-def _last_before(ops: pl.DataFrame, waits: pl.DataFrame, stream: str | None) -> pl.DataFrame:
-    """Return the waits with the operation that was enqueued last before each: ``op, device, name, earlier_ns``.
+def _last_before(  # noqa: PLR0917 - columns
+    processes: Mapping[tuple[int, int], slice | Indices],
+    ids: Ints,
+    ends: Ints,
+    streams: pl.Series | None,
+    waits: pl.DataFrame,
+    lanes: Ints,
+) -> Indices:
+    """Return the operation that was enqueued last before each wait; -1: there is none, or nobody knows.
 
-    Of operations of one call (a replayed graph) it is the one that ended last. The same stream number may be another
-    stream on another device: only processes with one device are sure, and only their waits are returned.
+    Of operations of one call (a replayed graph) it is the one that ended last.
 
     Args:
-        ops: ``source, process, correlation, device, stream, name, earlier_ns``.
+        processes: Where the operations of each process stand.
+        ids: Correlation id of each operation.
+        ends: End of each operation.
+        streams: Stream of each operation; None: the waits are for all.
         waits: ``source, process, correlation``.
-        stream: Column with the stream that each waited for; None: for all.
+        lanes: The stream that each waited for.
     """
-    rows = np.full(waits.height, NONE, np.int64)
-    numbers = waits["correlation"].to_numpy()
-    lanes = waits[stream].to_numpy() if stream else np.zeros(waits.height, np.int64)
-    ids, ends = ops["correlation"].to_numpy(), ops["earlier_ns"].to_numpy()
-    processes = groups(ops)
+    found, numbers = np.full(waits.height, NONE, np.int32), waits["correlation"].to_numpy()
     for key, where in groups(waits).items():
         of_process = processes.get(key)
-        if of_process is None or ops["device"][of_process].n_unique() > 1:
+        if of_process is None:
             continue
-        position = np.arange(waits.height)[where]
-        own, own_ends, streams = ids[of_process], ends[of_process], ops["stream"][of_process]
-        numbered = np.arange(ops.height, dtype=np.int32)[of_process]
+        position, numbered = np.arange(waits.height)[where], _numbers(of_process)
         for lane in np.unique(lanes[position]):
             mine = position[lanes[position] == lane]
-            chosen = (streams == lane).fill_null(value=False).to_numpy() if stream else slice(None)
-            keys, late, at = own[chosen], own_ends[chosen], numbered[chosen]
+            keys, at = ids[of_process], numbered
+            if streams is not None:
+                chosen = (streams[of_process] == lane).fill_null(value=False).to_numpy()
+                keys, at = keys[chosen], at[chosen]
             if not (keys[1:] >= keys[:-1]).all():
                 order = np.argsort(keys, kind="stable")
-                keys, late, at = keys[order], late[order], at[order]
+                keys, at = keys[order], at[order]
             high = np.searchsorted(keys, numbers[mine], side="right")
             mine, high = mine[high > 0], high[high > 0]
             low = np.searchsorted(keys, keys[high - 1], side="left")
-            rows[mine] = at[greatest(low, high, late)]
-    there = np.flatnonzero(rows >= 0)
-    last = ops[rows[there]].select("device", "name", "earlier_ns", op="correlation")
-    return waits[there].hstack(last)
+            several = (high - low > 1).any()
+            found[mine] = at[greatest(low, high, ends[at]) if several else high - 1]
+    return found
+
+
+def _numbers(rows: slice | Indices) -> Indices:
+    return np.arange(rows.start, rows.stop, dtype=np.int32) if isinstance(rows, slice) else rows
 
 
 def blocking_copies(trace: Trace) -> pl.DataFrame:

@@ -6,40 +6,53 @@ tool records no call for an operation, its own GPU span of the same mark identif
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.correlation import NONE, Rows, expand, groups
-from gapscope.events.launches_compiled import operations, outside_transfers
+from gapscope.correlation import NONE, Rows, constant, places, stretches
+from gapscope.events.enclosing import (
+    BRACKETS,
+    LANE,
+    PROCESS,
+    STAGE,
+    TRANSFER,
+    Calls,
+    Enclosed,
+    by_thread,
+    enclosed,
+)
+from gapscope.events.launches_compiled import UNTIMED, telling_rows
+from gapscope.events.losses import weak_sources
 from gapscope.events.nesting import disjoint_levels
-from gapscope.lanes import lanes_of, order_by_lane
+from gapscope.lanes import lanes_of
 from gapscope.schema import LAUNCHING
 from gapscope.trace import Trace
 
-_LANE = ["source", "process", "thread"]
-_PROCESS = ["source", "process"]
-_CORRELATION = ["source", "process", "correlation"]
-_GPU = ["source", "process", "device", "stream"]
-BRACKETS = ("produce", "submit", "receive", "consume")
-_TRANSFER = ("submit", "receive")
-_STAGE = ("produce", "consume")
+_CORRELATION = [*PROCESS, "correlation"]
+_GPU = [*PROCESS, "device", "stream"]
 BY = pl.Enum(["call", "autograd", "span"])
 """How it is known that a bracket launched an operation."""
 
+_FEW = 64
+"""Numbers of devices below which they are taken as they are."""
+
 Indices = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 
-def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per (mark, operation launched inside it).
+def launched_inside(trace: Trace, marks: pl.DataFrame, nested: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per (mark, operation launched inside it) that tells something about the mark.
+
+    There are millions of others, of which nobody asks more than what is around a call
+    (`gapscope.events.enclosing.enclosed`). All operations of a ``submit`` or ``receive`` are here; of a ``produce`` or
+    ``consume`` those that may decide its times: what started first or ended last on each device, what has no time, a
+    graph. Where a file has lost something, all are: marks are then compared by what they launched.
 
     Args:
         trace: The recordings.
         marks: Bracket marks with ``mark_id, mark, source, process, thread, start_ns, end_ns`` (closed), and
             the key columns.
+        nested: Result of `gapscope.events.enclosing.nested_receives`.
 
     Returns:
         ``mark_id, call_ns, call_correlation, start_ns, end_ns, device, stream, kind, copy_kind, name, by``: ``call_ns``
@@ -49,176 +62,87 @@ def launched_inside(trace: Trace, marks: pl.DataFrame) -> pl.DataFrame:
         Operations launched inside a ``submit`` or ``receive`` are left out of an enclosing ``produce`` or ``consume``,
         and of a ``consume`` those before the last ``receive`` of its key nested in it.
     """
-    calls = (
-        trace.scan("calls")
-        .filter(pl.col("family").is_in(LAUNCHING))
-        .select(*_LANE, "correlation", call_ns="start_ns")
-        .collect()
-    )
-    own = _assign(calls, None, marks, _LANE)
-    backward = _assign(calls, _of_autograd(trace, calls, marks), marks.filter(pl.col("mark").is_in(_STAGE)), _PROCESS)
-    inside = own if not len(backward) else _Inside(*(np.concatenate(both) for both in zip(own, backward, strict=True)))
-    by_autograd = np.zeros(len(inside.mark), np.bool_)
-    by_autograd[len(own.mark) :] = True
-    kept = _after_nested_receive(inside, _without_transfers(inside, calls, marks), calls, marks)
-    if not kept.all():
-        inside, by_autograd = _Inside(inside.mark[kept], inside.call[kept]), by_autograd[kept]
-    by_call = _with_ops(trace, inside, by_autograd, calls)
+    launching = trace.scan("calls").filter(pl.col("family").is_in(LAUNCHING))
+    calls = by_thread(launching.select("correlation", "start_ns").collect().rechunk(), stretches(launching, LANE))
+    is_whole = np.full(1 + int(marks["mark_id"].max() or 0), bool(weak_sources(trace)))  # type: ignore[arg-type]
+    is_whole[marks.filter(pl.col("mark").is_in(TRANSFER))["mark_id"].to_numpy()] = True
+    by_call = _with_ops(trace, calls, enclosed(trace, marks, nested, calls), is_whole)
     by_span = _ops_in_spans(trace, marks, calls, by_call.schema)
     if not by_span.height:
         return by_call
     # Before or after the receive nested in a consume? Without a call nobody can tell: its time cannot be used.
-    deferred = pl.col("mark_id").is_in(nested_receives(marks)["mark_id"].implode())
+    deferred = pl.col("mark_id").is_in(nested["mark_id"].implode())
     times = [pl.when(~deferred).then(t).alias(t) for t in ("start_ns", "end_ns")]
     return pl.concat([by_call, by_span.with_columns(times)])
 
 
-class _Inside(NamedTuple):
-    """Calls inside brackets: ``mark_id``, and the row of the call; those of one bracket stand in order of time."""
-
-    mark: Indices
-    call: Indices
-
-
-def _of_autograd(trace: Trace, calls: pl.DataFrame, marks: pl.DataFrame) -> Indices:
-    """Return which calls are of torch's backward threads: brackets open anywhere in their process enclose them."""
-    backward = trace.threads.filter(pl.col("autograd")).join(marks.select(_LANE).unique(), on=_LANE, how="anti")
-    if not backward.height:
-        return np.zeros(0, np.int32)
-    found = calls.lazy().select(_LANE).with_row_index("call").join(backward.lazy(), on=_LANE, how="semi")
-    return found.select(pl.col("call").cast(pl.Int32).sort()).collect().to_series().to_numpy()
-
-
-def _assign(calls: pl.DataFrame, chosen: Indices | None, marks: pl.DataFrame, lane: list[str]) -> _Inside:
-    """Return calls with each bracket of each kind that encloses their start on the same lane.
+def _with_ops(trace: Trace, calls: Calls, inside: Enclosed, is_whole: npt.NDArray[np.bool_]) -> pl.DataFrame:
+    """Return one row per telling operation that the calls launched; without a record of any, one with nulls.
 
     Args:
-        calls: ``source, process, thread, call_ns``.
-        chosen: Rows of ``calls`` that are looked at; None: all.
-        marks: Brackets.
-        lane: Columns that name a lane.
+        trace: The recordings.
+        calls: The calls.
+        inside: Which bracket encloses which.
+        is_whole: Of which marks every row is returned.
     """
-    empty = np.zeros(0, np.int32)
-    if chosen is not None and not len(chosen):
-        return _Inside(empty, empty)
-    of_calls = calls if chosen is None else calls[chosen]
-    lanes, code = lanes_of(of_calls, lane, nulls_last=False)
-    times = of_calls["call_ns"].to_numpy()
-    order = order_by_lane(code, lanes.height, [times])
-    as_they_stand = bool((order[1:] > order[:-1]).all())
-    if not as_they_stand:
-        times, code = times[order], code[order]
-    first = np.searchsorted(code, np.arange(lanes.height + 1))
-    if chosen is not None:
-        order, as_they_stand = chosen[order], False
-    lanes = lanes.with_row_index("lane")
-    marked, called = [empty], [empty]
-    for mark in BRACKETS:
-        for level in disjoint_levels(marks.filter(pl.col("mark") == mark), lane):
-            placed = level.join(lanes, on=lane).sort("lane", "start_ns")
-            begin, until = placed["start_ns"].to_numpy(), placed["until_ns"].to_numpy()
-            low, high = np.zeros(placed.height, np.int32), np.zeros(placed.height, np.int32)
-            for number in placed["lane"].unique().to_list():
-                mine = slice(*np.searchsorted(placed["lane"].to_numpy(), [number, number + 1]))
-                of_lane = times[first[number] : first[number + 1]]
-                low[mine] = first[number] + np.searchsorted(of_lane, begin[mine], side="left")
-                high[mine] = first[number] + np.searchsorted(of_lane, until[mine], side="right")
-            at, span = expand(low, np.maximum(low, high))
-            marked.append(placed["mark_id"].to_numpy().astype(np.int32)[span])
-            called.append(at if as_they_stand else order[at])
-    return _Inside(np.concatenate(marked), np.concatenate(called))
-
-
-def _without_transfers(inside: _Inside, calls: pl.DataFrame, marks: pl.DataFrame) -> Bools:
-    """Return which rows stay: not those of a stage that were launched inside a submit or receive that it encloses."""
-    n = 1 + int(marks["mark_id"].max() or 0)  # type: ignore[arg-type]
-    is_transfer, began = np.zeros(n, np.bool_), np.zeros(n, np.int64)
-    numbers = marks["mark_id"].to_numpy()
-    is_transfer[numbers] = marks["mark"].is_in(_TRANSFER).to_numpy()
-    began[numbers] = marks["start_ns"].to_numpy()
-    # A call is told by its id: tools may record one launch as two calls.
-    same = np.zeros(0, np.int32)
-    if calls["correlation"].null_count() or _ids_repeat(calls):
-        same = Rows(calls).first(calls)
-    return outside_transfers(inside.mark, inside.call, same, is_transfer, began)
-
-
-def _ids_repeat(calls: pl.DataFrame) -> bool:
-    """Tell if two calls of a process may have one id."""
-    ids = calls["correlation"].to_numpy()
-    return any(not (ids[where][1:] > ids[where][:-1]).all() for where in groups(calls).values())
-
-
-def _after_nested_receive(inside: _Inside, kept: Bools, calls: pl.DataFrame, marks: pl.DataFrame) -> Bools:
-    """Return which of the rows stay: of a consume not those before the last receive of its key nested in it."""
-    after = nested_receives(marks).group_by("mark_id").agg(after_ns=pl.col("receive_end_ns").max())
-    if not after.height:
-        return kept
-    after_ns = np.full(1 + int(marks["mark_id"].max() or 0), np.iinfo(np.int64).min)  # type: ignore[arg-type]
-    after_ns[after["mark_id"].to_numpy()] = after["after_ns"].to_numpy()
-    return kept & (calls["call_ns"].to_numpy()[inside.call] >= after_ns[inside.mark])
-
-
-def _with_ops(trace: Trace, inside: _Inside, by_autograd: Bools, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per operation that the calls launched; without a record of any, one with nulls."""
-    ops = (
-        trace.scan("ops")
-        .select(*_CORRELATION, "start_ns", "end_ns", "device", "stream", "kind", "copy_kind", "name")
-        .collect()
+    ops = trace.scan("ops")
+    ids = ops.select("correlation").collect()
+    rows = Rows(ids, places=places(ops, ids.height))
+    low, high = rows.spans(calls.table, places=calls.places)
+    table = ops.select("start_ns", "end_ns", "device", "kind", "copy_kind", "name").collect()
+    called = constant(calls.table["start_ns"].to_numpy())
+    start, end = (constant(table[c].fill_null(UNTIMED).to_numpy()) for c in ("start_ns", "end_ns"))
+    device, n_devices = _numbered(table["device"])
+    is_graph = constant((table["kind"] == "graph").fill_null(value=False).to_numpy())
+    row, op = telling_rows(
+        inside.mark, inside.call, called, low, high, rows.order, start, end, device, n_devices, is_graph, is_whole
     )
-    rows = Rows(ops)
-    ops = ops.drop(_CORRELATION).rechunk()
-    row, op = operations(inside.call, *rows.spans(calls), rows.order)
-    mark, call = inside
-    if len(row) > len(mark):
-        mark, call, by_autograd = mark[row], call[row], by_autograd[row]
-    of_ops = pl.Series(op)
-    of_ops = (of_ops.set(of_ops == NONE, None) if (op == NONE).any() else of_ops).cast(pl.UInt32)
-    del rows, row, op
-    called = pl.Series(call, dtype=pl.UInt32)
-    columns = {
-        "mark_id": pl.Series(mark, dtype=pl.UInt32),
-        "call_ns": calls["call_ns"].gather(called),
-        "call_correlation": calls["correlation"].gather(called),
-        **{name: ops[name].gather(of_ops) for name in ops.columns},
-    }
-    by = pl.when(pl.Series(by_autograd)).then(pl.lit("autograd", BY)).otherwise(pl.lit("call", BY))
-    return pl.DataFrame(columns).with_columns(by=by)
+    del ids, rows, low, high, start, end, device, is_graph
+    of_op = pl.Series(op)
+    of_op = of_op.set(of_op == NONE, None).cast(pl.UInt32)
+    found = {name: table[name].gather(of_op) for name in ("start_ns", "end_ns", "device")}
+    found["stream"] = ops.select("stream").collect().to_series().gather(of_op)
+    found |= {name: table[name].gather(of_op) for name in ("kind", "copy_kind", "name")}
+    call = pl.Series(inside.call[row])
+    by = pl.when(pl.Series(inside.by_autograd[row])).then(pl.lit("autograd", BY)).otherwise(pl.lit("call", BY))
+    return pl.DataFrame(
+        {
+            "mark_id": pl.Series(inside.mark[row]).cast(pl.UInt32),
+            "call_ns": calls.table["start_ns"].gather(call),
+            "call_correlation": calls.table["correlation"].gather(call),
+            **found,
+        }
+    ).with_columns(by=by)
 
 
-def nested_receives(marks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``mark_id, receive_id, receive_end_ns``: receives of a consume's own key that lie within it."""
-    key = [*_LANE, "job", "src", "dst", "channel", "group", "seq"]
-    consume = marks.filter(pl.col("mark") == "consume").select(*key, "mark_id", c_start="start_ns", c_end="end_ns")
-    receive = marks.filter(pl.col("mark") == "receive").select(
-        *key, receive_id="mark_id", r_start="start_ns", receive_end_ns="end_ns"
-    )
-    return (
-        consume.join(receive, on=key, nulls_equal=True)
-        .filter((pl.col("r_start") >= pl.col("c_start")) & (pl.col("r_start") <= pl.col("c_end")))
-        .select("mark_id", "receive_id", "receive_end_ns")
-    )
+def _numbered(devices: pl.Series) -> tuple[Indices, int]:
+    """Return the device of each operation as a small number, and from what on there are none."""
+    lowest, highest = devices.min(), devices.max()
+    if devices.null_count() or lowest is None or int(highest) >= _FEW or int(lowest) < 0:  # type: ignore[arg-type]
+        lanes, numbers = lanes_of(devices.to_frame(), [devices.name], nulls_last=False)
+        return constant(numbers), max(1, lanes.height)
+    return constant(devices.to_numpy()), int(highest) + 1  # type: ignore[arg-type]
 
 
-def _ops_in_spans(trace: Trace, marks: pl.DataFrame, launching: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+def _ops_in_spans(trace: Trace, marks: pl.DataFrame, calls: Calls, schema: pl.Schema) -> pl.DataFrame:
     """Return operations without a recorded call that lie in the tool's GPU span of a mark, on its stream.
 
     Args:
         trace: The recordings.
         marks: Brackets.
-        launching: Calls that launch: ``source, process, correlation``.
+        calls: Calls that launch.
         schema: Columns that are returned.
     """
     spans = (
         trace.scan("ranges")
         .filter(pl.col("kind") == "gpu_span")
         .select(*_GPU, text="name", span_start="start_ns", span_end="end_ns")
-        .join(marks.select(*_PROCESS, "text", "mark_id", "mark").lazy(), on=[*_PROCESS, "text"])
+        .join(marks.select(*PROCESS, "text", "mark_id", "mark").lazy(), on=[*PROCESS, "text"])
         .collect()
     )
     if not spans.height:
         return pl.DataFrame(schema=schema)
-    orphans = _orphans(trace, launching).join(spans.select(_GPU).unique(), on=_GPU, how="semi", maintain_order="left")
+    orphans = _orphans(trace, calls).join(spans.select(_GPU).unique(), on=_GPU, how="semi", maintain_order="left")
     orphans = orphans.sort("start_ns")
     parts = []
     for mark in BRACKETS:
@@ -241,11 +165,11 @@ def _ops_in_spans(trace: Trace, marks: pl.DataFrame, launching: pl.DataFrame, sc
     ).select(pl.col(n).cast(t) for n, t in schema.items())
 
 
-def _orphans(trace: Trace, launching: pl.DataFrame) -> pl.DataFrame:
+def _orphans(trace: Trace, launching: Calls) -> pl.DataFrame:
     """Return timed operations of which no call is recorded."""
     ops = trace.scan("ops").select(_CORRELATION).collect()
     # Nearly all are launched by the calls that launch: only the others are looked for among all calls.
-    uncalled = np.flatnonzero(Rows(launching).first(ops) == NONE).astype(np.int32)
+    uncalled = np.flatnonzero(Rows(launching.table, places=launching.places).first(ops) == NONE).astype(np.int32)
     wanted = ops[uncalled]["correlation"].unique().implode()
     calls = trace.scan("calls").select(_CORRELATION).filter(pl.col("correlation").is_in(wanted))
     return (
@@ -260,10 +184,10 @@ def _orphans(trace: Trace, launching: pl.DataFrame) -> pl.DataFrame:
 
 def _orphans_without_transfers(found: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     """Leave out of produce and consume the operations of a submit or receive nested in them on the host."""
-    hosts = marks.select("mark_id", *_LANE[2:], h_start="start_ns", h_end="end_ns")
+    hosts = marks.select("mark_id", "thread", h_start="start_ns", h_end="end_ns")
     found = found.join(hosts, on="mark_id", how="left")
     op = [*_GPU, "start_ns", "correlation"]
-    stage, transfer = found.filter(pl.col("mark").is_in(_STAGE)), found.filter(pl.col("mark").is_in(_TRANSFER))
+    stage, transfer = found.filter(pl.col("mark").is_in(STAGE)), found.filter(pl.col("mark").is_in(TRANSFER))
     nested = (
         stage.join(
             transfer.select(*op, "thread", t_start="h_start", t_end="h_end"), on=[*op, "thread"], nulls_equal=True

@@ -18,6 +18,10 @@ _EVENT_OF = {
     "receive": ("available", "last", True),
     "consume": ("consumer_start", "first", False),
 }
+_NEEDED = [
+    *SIDE, "slot", "mark", "source", "process", "start_ns", "first_ns", "first_reason", "first_device", "last_ns",
+    "last_reason", "last_device", "time_source", "open", "short", "weak",
+]  # fmt: skip
 _ABOUT = ("step", "mb", "dir", "src_stage", "dst_stage", "transport")
 
 
@@ -37,9 +41,8 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """
     frame = brackets.select(SIDE).unique(maintain_order=True)
     frame = pl.concat([frame, points.select(SIDE)]).unique(maintain_order=True).with_row_index(_NUMBER)
-    brackets, points = (
-        rows.join(frame, on=SIDE, how="left", nulls_equal=True, maintain_order="left") for rows in (brackets, points)
-    )
+    brackets = _numbered(brackets.select(_NEEDED), frame)
+    points = _numbered(points, frame)
     for mark, (event, which, latest) in _EVENT_OF.items():
         of_mark = brackets.filter(pl.col("mark") == mark)
         there = of_mark.select(_NUMBER).unique().with_columns(pl.lit(True).alias(f"has_{mark}"))
@@ -72,6 +75,12 @@ def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(flags).fill_null(value=False)).drop(_NUMBER)
 
 
+def _numbered(rows: pl.DataFrame, sides: pl.DataFrame) -> pl.DataFrame:
+    """Return marks with the number of their end."""
+    numbers = rows.select(SIDE).join(sides, on=SIDE, how="left", nulls_equal=True, maintain_order="left")
+    return rows.with_columns(numbers[_NUMBER])
+
+
 def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
     """Return ``KEY, size_bytes, messages`` and what the marks say about the handoff (step, microbatch, ...).
 
@@ -81,23 +90,26 @@ def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
     preference = pl.col("mark").replace_strict(
         {"submit": 0, "receive": 1, "produce": 2, "consume": 3}, default=4, return_dtype=pl.Int8
     )
-    ordered = marks.with_columns(_p=preference).sort("_p", "start_ns")
     moved = pl.col("mark").is_in(["submit", "receive"])
-    ordered = ordered.with_columns(_moved=moved.any().over(KEY)).filter(
+    keys = marks.select(KEY).unique(maintain_order=True).with_row_index(_NUMBER)
+    numbers = marks.select(KEY).join(keys, on=KEY, how="left", nulls_equal=True, maintain_order="left")
+    marks = marks.select("mark", "slot", "size_bytes", "start_ns", *_ABOUT).with_columns(numbers[_NUMBER])
+    ordered = marks.drop(_ABOUT).with_columns(_p=preference).sort("_p", "start_ns")
+    ordered = ordered.with_columns(_moved=moved.any().over(_NUMBER)).filter(
         moved | ~pl.col("_moved") | pl.col("size_bytes").is_not_null()
     )
-    slots = ordered.group_by([*KEY, "slot"], maintain_order=True).agg(
+    slots = ordered.group_by([_NUMBER, "slot"], maintain_order=True).agg(
         pl.col("size_bytes").drop_nulls().first(), _moved=moved.any(), _any=pl.col("_moved").first()
     )
     slots = slots.filter(pl.col("_moved") | ~pl.col("_any"))
-    sizes = slots.group_by(KEY).agg(
+    sizes = slots.group_by(_NUMBER).agg(
         size_bytes=pl.when(pl.col("size_bytes").is_not_null().all()).then(
             pl.col("size_bytes").cast(pl.Int128).sum().cast(pl.Int64, strict=False)
         ),
         messages=pl.len().cast(pl.Int64),
     )
-    about = marks.sort("start_ns").group_by(KEY).agg(pl.col(c).drop_nulls().first() for c in _ABOUT)
-    return about.join(sizes, on=KEY, how="left", nulls_equal=True)
+    about = marks.sort("start_ns").group_by(_NUMBER).agg(pl.col(c).drop_nulls().first() for c in _ABOUT)
+    return _join(_join(keys, about), sizes).drop(_NUMBER)
 
 
 def _join(frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -203,15 +215,10 @@ def _files(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     columns = [_NUMBER, "mark", "source", "process", "start_ns"]
     every = pl.concat([brackets.select(columns), points.select(columns)])
     at_source = pl.col("mark").is_in(["produce", "submit", "producer_finish", "movement_start"])
-    return (
-        every.sort("start_ns")
-        .group_by(_NUMBER)
-        .agg(
-            src_source=pl.col("source").filter(at_source).first(),
-            src_process=pl.col("process").filter(at_source).first(),
-            dst_source=pl.col("source").filter(~at_source).first(),
-            dst_process=pl.col("process").filter(~at_source).first(),
-            src_first_mark_ns=pl.col("start_ns").filter(at_source).min(),
-            dst_first_mark_ns=pl.col("start_ns").filter(~at_source).min(),
-        )
-    )
+    found = every.select(pl.col(_NUMBER).unique())
+    for side, there in (("src", at_source), ("dst", ~at_source)):
+        of_side = every.filter(there).sort("start_ns").group_by(_NUMBER)
+        first = of_side.agg(pl.col("source", "process").first(), first_mark_ns=pl.col("start_ns").min())
+        names = {name: f"{side}_{name}" for name in ("source", "process", "first_mark_ns")}
+        found = _join(found, first.rename(names))
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.events.deciders import deciders
-from gapscope.events.launched import BRACKETS, nested_receives
+from gapscope.events.enclosing import BRACKETS
 from gapscope.events.losses import with_losses
 from gapscope.trace import Trace
 
@@ -35,12 +35,13 @@ REASONS = {
 """Why a mark gives no time, in words."""
 
 
-def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+def mark_times(trace: Trace, marks: pl.DataFrame, nested: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return the marks with the times they give.
 
     Args:
         trace: The recordings.
         marks: Bracket marks, closed, with ``mark_id`` and ``open``.
+        nested: Result of `gapscope.events.enclosing.nested_receives`.
         launched: Result of `gapscope.events.launched.launched_inside`.
 
     Returns:
@@ -65,7 +66,7 @@ def mark_times(trace: Trace, marks: pl.DataFrame, launched: pl.DataFrame) -> pl.
     timed = trace.marks.filter(pl.col("error_ns").is_not_null()).select("source", "process").unique()
     frame = frame.join(timed.with_columns(has_device_times=True), on=["source", "process"], how="left")
     frame = with_losses(trace, frame, launched)
-    received = nested_receives(frame).group_by("mark_id").agg(received_ns=pl.col("receive_end_ns").max())
+    received = nested.group_by("mark_id").agg(received_ns=pl.col("receive_end_ns").max())
     frame = frame.join(received, on="mark_id", how="left")
     host = (pl.col("device") == "cpu").fill_null(value=False) | pl.col("cpu_only")
     empty = pl.col("n_rows").is_null()

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.events import Ends
+from gapscope.events.enclosing import LANE, by_thread, enclosed, nested_receives
 from gapscope.events.pairing import KEY
 from gapscope.graph.items import Items
 from gapscope.trace import Trace
 
 _OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
-_LATE = 2**62
-_LAUNCHED = ("mark_id", "device", "stream", "raw_start_ns", "raw_end_ns")
+_NO_ROWS = pl.DataFrame(schema={"mark_id": pl.UInt32, "item": pl.Int64})
+_BRACKET = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
 
 
 @dataclass(frozen=True)
@@ -36,81 +36,88 @@ class Context:
     ends: Ends | None
 
     @cached_property
-    def bracket_ops(self) -> pl.DataFrame:
-        """Return which operations were launched inside which bracket: one row for each, millions in a large recording.
-
-        Returns:
-            The columns of a handoff's key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
-            ``item``, ``start``, ``end`` (common timebase), ``raw_start_ns``, ``is_nccl``, ``evidence`` (how it is known
-            which operations belong to the handoff), ordered by start.
-        """
-        return self._named(self._launched)
-
-    @cached_property
     def deciding_ops(self) -> pl.DataFrame:
-        """Return the rows of `bracket_ops` that edges and events hang on, without making the others.
+        """Return which operations were launched inside which bracket, as far as edges and events hang on them.
 
         All operations of ``submit`` and ``receive``; of ``produce`` and ``consume`` those that started first or ended
         last.
+
+        Returns:
+            The columns of a handoff's key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
+            ``item``, ``start``, ``end`` (common timebase), ``is_nccl``, ``evidence`` (how it is known which operations
+            belong to the handoff), ordered by start.
         """
         if self.ends is None:
-            return self.bracket_ops
-        launched = self._launched
-        stages = self.ends.brackets.filter(pl.col("mark").is_in(["produce", "consume"]))["mark_id"]
-        marks = launched["mark_id"].to_numpy()
-        is_stage = np.zeros(int(max(marks.max(initial=0), stages.max() or 0)) + 1, np.bool_)
-        is_stage[stages.to_numpy()] = True
-        device = launched["device"].rank("dense").fill_null(0).to_numpy().astype(np.int64)
-        place = marks * (int(device.max(initial=0)) + 1) + device
-        start, end = launched["raw_start_ns"].to_numpy(), launched["raw_end_ns"].fill_null(_LATE).to_numpy()
-        first = np.full(int(place.max(initial=0)) + 1, _LATE, np.int64)
-        last = np.full(len(first), -_LATE, np.int64)
-        np.minimum.at(first, place, start)
-        np.maximum.at(last, place, end)
-        decides = ~is_stage[marks] | (start == first[place]) | (end == last[place])
-        return self._named(launched.filter(pl.Series(decides)))
+            return self._described(_NO_ROWS)
+        launched = self.ends.launched.filter("decides")
+        starts = pl.Series(self.items.times.raw_starts(self.items.n_ops))
+        began = starts.is_in(launched["start_ns"].unique().implode())
+        return self._described(self._identified(launched, began.arg_true().cast(pl.Int64)))
 
     def brackets_of(self, items: pl.Series) -> pl.DataFrame:
-        """Return the rows of `bracket_ops` of some items, without making the others."""
-        if self.ends is None:
-            return self.bracket_ops
-        n = self.items.n_ops
-        wanted = items.drop_nulls().unique()
-        starts = pl.Series(self.items.times.raw_start(wanted.filter(wanted < n).to_numpy()))
-        found = self._named(self._launched.filter(pl.col("raw_start_ns").is_in(starts.unique().implode())))
-        return found.filter(pl.col("item").is_in(wanted.implode()))
+        """Return all brackets that launched some operations, in the columns of `deciding_ops`.
 
-    @property
-    def _launched(self) -> pl.DataFrame:
-        """Return timed operations of brackets: ``mark_id, device, stream, raw_start_ns, raw_end_ns``."""
+        Args:
+            items: Numbers of items, of which those of operations are looked at; may repeat and hold nulls.
+        """
         if self.ends is None:
-            return pl.DataFrame(schema=dict.fromkeys(_LAUNCHED, pl.Int64))
-        timed = self.ends.launched
-        if timed["start_ns"].null_count():
-            timed = timed.filter(pl.col("start_ns").is_not_null())
-        return timed.select("mark_id", "device", "stream", raw_start_ns="start_ns", raw_end_ns="end_ns")
+            return self._described(_NO_ROWS)
+        ops = items.filter(items < self.items.n_ops).unique().cast(pl.Int64)
+        return self._described(pl.concat([self._by_call(ops), self._identified(self.ends.launched, ops)]))
 
-    def _named(self, launched: pl.DataFrame) -> pl.DataFrame:
-        """Return rows of `_launched` as `bracket_ops`."""
-        columns = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
-        if self.ends is None:
-            return pl.DataFrame(schema=dict.fromkeys([*columns, "item", "start", "end", "is_nccl"], pl.Int64))
-        items = self.items
-        starts = pl.Series(items.times.raw_starts(items.n_ops))
-        began = starts.is_in(launched["raw_start_ns"].unique().implode())
-        numbers = began.arg_true().cast(pl.Int64)
-        item = numbers.to_numpy()
-        numbered = items.ops_at(numbers).select(
-            *_OPERATION,
-            item=numbers,
-            start=pl.Series(items.start[item]),
-            end=pl.Series(items.end[item]),
-            is_nccl=pl.col("name").cast(pl.String).str.contains("(?i)nccl|rccl"),
-        )
+    def _by_call(self, ops: pl.Series) -> pl.DataFrame:
+        """Return ``mark_id, item``: the brackets of marks around the calls that launched some operations."""
+        assert self.ends is not None
+        launch = self.items.ops.select("call", "is_declared")[ops].with_columns(item=ops)
+        launch = launch.filter(pl.col("call").is_not_null() & ~pl.col("is_declared")).select("item", "call")
+        numbers = launch["call"].unique().cast(pl.Int64)
+        hosts = self.items.hosts_at(numbers)
+        about = hosts.select("correlation", start_ns="raw_start_ns", call=numbers)
+        calls = by_thread(about, hosts.select(LANE).with_row_index("row"))
+        # What no mark names has its operation given.
+        brackets = self.ends.brackets.filter(pl.col("evidence") == "declared")
+        inside = enclosed(self.trace, brackets, nested_receives(brackets), calls)
+        marks = pl.Series(inside.mark, dtype=pl.UInt32)
+        rows = pl.DataFrame({"mark_id": marks, "call": calls.table["call"].gather(inside.call)})
+        launch = launch.cast({"call": pl.Int64})
+        return rows.join(launch, on="call", maintain_order="left").select("mark_id", "item")
+
+    def _identified(self, launched: pl.DataFrame, numbers: pl.Series) -> pl.DataFrame:
+        """Return ``mark_id, item``: operations by their stream and start.
+
+        Args:
+            launched: Rows of `gapscope.events.Ends.launched`.
+            numbers: Items that they may be.
+        """
+        assert self.ends is not None
+        numbered = self.items.ops_at(numbers).select(*_OPERATION, item=numbers)
+        brackets = self.ends.brackets.select("mark_id", "source", "process")
         return (
-            launched.drop("raw_end_ns")
-            .join(self.ends.brackets.select("mark_id", *columns), on="mark_id")
-            .join(numbered, on=_OPERATION, nulls_equal=True)
-            .unique(["mark_id", "item"], maintain_order=True)
-            .sort("start", "item")
+            launched.select("mark_id", "device", "stream", raw_start_ns="start_ns")
+            .join(brackets, on="mark_id", maintain_order="left")
+            .join(numbered, on=_OPERATION, nulls_equal=True, maintain_order="left")
+            .select(pl.col("mark_id").cast(pl.UInt32), "item")
         )
+
+    def _described(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the columns of `deciding_ops` for rows with ``mark_id`` and ``item``."""
+        if self.ends is None:
+            return pl.DataFrame(schema=dict.fromkeys([*_BRACKET, "item", "start", "end", "is_nccl"], pl.Int64))
+        rows = rows.unique(maintain_order=True)
+        item = rows["item"].to_numpy()
+        name = self.items.ops["name"].gather(rows["item"])
+        return (
+            rows.join(self.ends.brackets.select("mark_id", *_BRACKET), on="mark_id", maintain_order="left")
+            .with_columns(
+                start=pl.Series(self.items.start[item]), end=pl.Series(self.items.end[item]), is_nccl=_matching(name)
+            )
+            .drop("mark_id")
+            .sort("start", "item", maintain_order=True)
+        )
+
+
+def _matching(names: pl.Series) -> pl.Series:
+    """Return which names are of NCCL or RCCL kernels; each different name is looked at once."""
+    different = names.unique()
+    hits = different.filter(different.cast(pl.String).str.contains("(?i)nccl|rccl"))
+    return names.to_physical().is_in(hits.to_physical().implode())

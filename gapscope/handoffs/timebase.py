@@ -75,19 +75,21 @@ SPANS = {"one": pl.Int32, "two": pl.Int32, "at_ns": pl.Int64}
 
 
 def spans_of(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the pairs of clocks that the times of handoffs span: ``one, two, at_ns``.
+    """Return the pairs of clocks that the times of handoffs span: ``one, two, at_ns``; rows may repeat.
 
     Args:
         frame: Result of `on_common_timebase`.
     """
     parts = [
-        frame.filter(pl.col(f"{one}_ns").is_not_null() & pl.col(f"{two}_ns").is_not_null()).select(
-            one=f"{one}_clock", two=f"{two}_clock", at_ns="at_ns"
-        )
+        frame.filter(
+            pl.col(f"{one}_ns").is_not_null()
+            & pl.col(f"{two}_ns").is_not_null()
+            & pl.col("at_ns").is_not_null()
+            & (pl.col(f"{one}_clock") != pl.col(f"{two}_clock"))
+        ).select(one=f"{one}_clock", two=f"{two}_clock", at_ns="at_ns")
         for one, two in combinations(EVENTS, 2)
     ]
-    spans = pl.concat(parts).drop_nulls().filter(pl.col("one") != pl.col("two"))
-    return spans.select(pl.col(n).cast(t) for n, t in SPANS.items()).unique(maintain_order=True)
+    return pl.concat(parts).select(pl.col(n).cast(t) for n, t in SPANS.items())
 
 
 def _with_windows(frame: pl.DataFrame, trace: Trace, alignment: Alignment) -> pl.DataFrame:
@@ -132,9 +134,9 @@ def _with_bounds(frame: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
     """Add ``uncertainty_ns`` and ``<part>_uncertainty_ns``."""
     at = frame.select(pl.coalesce(*(f"{e}_ns" for e in reversed(EVENTS)), "first_mark_ns")).to_series()
     clocks = {e: frame.select(pl.when(pl.col(f"{e}_ns").is_not_null()).then(f"{e}_clock")).to_series() for e in EVENTS}
-    bounds, known = [], []
+    bounds, known, of_pair = [], [], {}
     for number, (one, two) in enumerate(combinations(EVENTS, 2)):
-        bound = alignment.uncertainty(clocks[one], clocks[two], at)
+        bound = of_pair[one, two] = alignment.uncertainty(clocks[one], clocks[two], at)
         spanned = clocks[one].is_not_null() & clocks[two].is_not_null()
         bounds.append(bound.alias(f"_u{number}"))
         known.append((~spanned | bound.is_not_null()).alias(f"_k{number}"))
@@ -142,10 +144,7 @@ def _with_bounds(frame: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
     # Ends without any time still belong to two clocks.
     ends = alignment.uncertainty(frame["src_clock"], frame["dst_clock"], at).alias("_ends")
     nothing = pl.all_horizontal(pl.col(b.name).is_null() for b in bounds)
-    named = [
-        alignment.uncertainty(clocks[one], clocks[two], at).alias(f"{name}_uncertainty_ns")
-        for name, (one, two) in {**PARTS, **ORDERED}.items()
-    ]
+    named = [of_pair[pair].alias(f"{name}_uncertainty_ns") for name, pair in {**PARTS, **ORDERED}.items()]
     frame = frame.with_columns(*bounds, *known, ends, *named, at.alias("at_ns"))
     largest = pl.max_horizontal(*(b.name for b in bounds))
     frame = frame.with_columns(uncertainty_ns=pl.when(nothing).then("_ends").when(all_known).then(largest))

@@ -109,16 +109,11 @@ def ends_of(trace: Trace, sides: pl.DataFrame, first_id: int) -> Ends:
             )
         )
     brackets = pl.concat(parts).with_row_index("mark_id", offset=first_id)
-    launched = brackets.filter(pl.col("op_correlation").is_not_null()).select(
-        "mark_id",
-        call_ns=pl.lit(None, dtype=pl.Int64),
-        call_correlation="op_correlation",
-        start_ns="first_ns",
-        end_ns="last_ns",
-        device="first_device",
-        stream="op_stream",
-        by=pl.lit("call"),
-    )
+    timed = brackets.filter(pl.col("op_correlation").is_not_null() & pl.col("first_ns").is_not_null())
+    launched = timed.select(
+        "mark_id", start_ns="first_ns", end_ns="last_ns", device="first_device", stream="op_stream",
+        by=pl.lit("call"), decides=pl.lit(value=True),
+    )  # fmt: skip
     table = event_times(brackets, point_times(trace, brackets.clear()))
     doubts = sides.group_by(KEY).agg(_doubtful=pl.col("is_ambiguous").any(), is_partial=pl.col("is_partial").any())
     table = table.join(doubts, on=KEY, how="left", nulls_equal=True)

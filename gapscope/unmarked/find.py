@@ -66,7 +66,7 @@ def _without(sides: pl.DataFrame, marked: Ends) -> pl.DataFrame:
     """Leave out what marks name: operations launched inside a submit or receive, and gloo calls within one."""
     transfer = pl.col("mark").is_in(["submit", "receive"])
     brackets = marked.brackets.filter(transfer).select("mark_id", *_PLACE, begin="start_ns", until="end_ns")
-    launched = marked.launched.join(brackets, on="mark_id").filter(pl.col("start_ns").is_not_null())
+    launched = marked.launched.join(brackets, on="mark_id")
     named = launched.select(*_GPU, op_start="start_ns").unique()
     sides = sides.join(named, on=[*_GPU, "op_start"], how="anti", maintain_order="left")
     near = (

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapscope.clocks import align
-from gapscope.correlation import Rows, expand, greatest, groups
+from gapscope.correlation import Rows, expand, greatest, groups, places
 from gapscope.events import find_ends
 from gapscope.graph.items import find_items
 from gapscope.lanes import lanes_of, order_by_lane
@@ -33,6 +33,24 @@ def test_spans_hold_exactly_the_rows_with_the_id_in_their_order(rows, asked):
     found = [index.order[a:b].tolist() for a, b in zip(low, high, strict=True)]
     assert found == [[i for i, row in enumerate(rows) if row == key and key[2] is not None] for key in asked]
     assert index.first(frame(asked)).tolist() == [rows_found[0] if rows_found else -1 for rows_found in found]
+
+
+@EXAMPLES
+@given(ROWS)
+def test_rows_stand_where_the_whole_order_says(rows):
+    index = Rows(frame(rows))
+    places_asked = np.arange(len(index.order), dtype=np.int32)[::-1]
+    assert index.at(places_asked).tolist() == index.order[::-1].tolist()
+
+
+@EXAMPLES
+@given(ROWS, st.sampled_from([1, 4096]))
+def test_places_of_a_table_that_is_not_made_are_its_groups(rows, few):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gapscope.correlation._FEW", few)
+        found, expected = places(frame(rows).lazy(), len(rows)), groups(frame(rows))
+    numbers = np.arange(len(rows))
+    assert {k: numbers[w].tolist() for k, w in found.items()} == {k: numbers[w].tolist() for k, w in expected.items()}
 
 
 def test_processes_that_take_turns_are_told_apart():

@@ -11,6 +11,7 @@ import polars as pl
 
 from gapscope.clocks.evidence.context import Context
 from gapscope.clocks.observations import Evidence
+from gapscope.comms.waits import numbered_ops
 from gapscope.correlation import expand
 
 Ints = npt.NDArray[np.int64]
@@ -24,14 +25,14 @@ _CORRELATION = ["source", "process", "correlation"]
 
 def launches(context: Context) -> Evidence:
     """Return what launches say."""
-    ops = context.trace.scan("ops").filter(pl.col("start_ns").is_not_null() & pl.col("correlation").is_not_null())
+    ops = numbered_ops(context.trace)
     total = ops.select(pl.len()).collect().item()
     step = -(-total // MOST_OPERATIONS) or 1
     chosen = ops.select(*_CORRELATION, "device", "name", later_ns="start_ns").gather_every(step).collect()
     low, high = context.calls.spans(chosen)
     first = _first_of_each(low, high, chosen["later_ns"].to_numpy())
     at, row = expand(low[first], high[first])
-    calls = context.calls.order[at]
+    calls = context.calls.at(at)
     found = chosen[first[row]].with_columns(
         context.calls.column("start_ns", calls).alias("earlier_ns"), _call=pl.Series(calls)
     )
