@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.graph import Graph
-from gapscope.graph.kernels import fixed, leaf
+from gapscope.graph.kernels import fixed, leaf, part
 from gapscope.schema import UNITS, dtypes
 
 Ints = npt.NDArray[np.int64]
@@ -151,20 +151,39 @@ def _latest_launched(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
         marks: Ordered by ``low``, ``start_ns``; ``low`` and ``high`` are the numbers of their thread's host items.
     """
     items = graph.items
+    latest, operation = np.full(marks.height, NO_NODE, np.int64), np.full(marks.height, NO_NODE, np.int64)
+    _find_latest(graph.call, items.start, items.end, *_stretches(graph, marks), latest, operation)
+    nothing = pl.Series(operation == NO_NODE)
+    return pl.DataFrame(
+        {"operation": pl.Series(operation).set(nothing, None), "latest_ns": pl.Series(latest).set(nothing, None)}
+    )
+
+
+def _stretches(graph: Graph, marks: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    """Return where among the host items of their threads marks begin, where their threads end, and their ends.
+
+    Args:
+        graph: The graph.
+        marks: Ordered by ``low``, ``start_ns``; ``low`` and ``high`` are the numbers of their thread's host items.
+    """
+    items = graph.items
     until = items.n_ops + marks["high"].to_numpy().astype(np.int64)
-    end = marks["end_ns"].to_numpy()
     low = np.empty(marks.height, np.int64)
     for (thread,), of_thread in marks.with_row_index("n").group_by("low", maintain_order=True):
         rows = slice(int(of_thread["n"][0]), int(of_thread["n"][-1]) + 1)
         first = items.n_ops + int(thread)
         starts = items.start[first : until[rows][0]]
         low[rows] = first + np.searchsorted(starts, of_thread["start_ns"].to_numpy(), side="left")
-    latest, operation = np.full(marks.height, NO_NODE, np.int64), np.full(marks.height, NO_NODE, np.int64)
-    _find_latest(graph.call, items.start, items.end, fixed(low), fixed(until), fixed(end), latest, operation)
-    nothing = pl.Series(operation == NO_NODE)
-    return pl.DataFrame(
-        {"operation": pl.Series(operation).set(nothing, None), "latest_ns": pl.Series(latest).set(nothing, None)}
-    )
+    return fixed(low), fixed(until), fixed(marks["end_ns"].to_numpy())
+
+
+@part
+def _opened_before(call: int, k: int, low: Ints) -> int:
+    """Return the last mark that was opened before a call; looked for from another on."""
+    # Operations of a stream come in the order in which they were enqueued: most are of the mark of the one before.
+    if k < 0 or low[k] > call or (k + 1 < len(low) and low[k + 1] <= call):
+        return int(np.searchsorted(low, call, side="right")) - 1
+    return k
 
 
 @leaf
@@ -175,9 +194,7 @@ def _find_latest(  # noqa: PLR0917 - operations, marks and room for the answer
     k = -1
     for op in range(len(call)):
         c = call[op]
-        # Operations of a stream come in the order in which they were enqueued: most are of the mark of the one before.
-        if k < 0 or low[k] > c or (k + 1 < len(low) and low[k + 1] <= c):
-            k = np.searchsorted(low, c, side="right") - 1
+        k = _opened_before(c, k, low)
         if k < 0 or c >= until[k] or start[c] > end[k]:
             continue
         if operation[k] == NO_NODE or ended[op] >= latest[k]:
@@ -203,33 +220,24 @@ def _done_before(graph: Graph, first: int, until: int, at_ns: Ints) -> Ints:
     return np.asarray(np.where(began < 0, NO_NODE, node), np.int64)
 
 
-def _launched(graph: Graph, marks: pl.DataFrame) -> tuple[Ints, Ints]:
-    """Return operations launched inside the marks of one thread, and the position of the mark of each.
-
-    Args:
-        graph: The graph.
-        marks: Ordered by ``start_ns``; ``low`` and ``high`` are the numbers of the thread's host items.
-    """
-    items = graph.items
-    first, until = items.n_ops + int(marks["low"][0]), items.n_ops + int(marks["high"][0])
-    begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
-    low = first + np.searchsorted(items.start[first:until], begin, side="left")
-    launched = np.flatnonzero((graph.call >= first) & (graph.call < until))
-    of_mark = np.searchsorted(low, graph.call[launched], side="right") - 1
-    inside = of_mark >= 0
-    inside[inside] = items.start[graph.call[launched[inside]]] <= end[of_mark[inside]]
-    return launched[inside], of_mark[inside]
+def step_marks(graph: Graph) -> Indices:
+    """Return the number of the step mark that each operation was launched inside; -1: it was inside none."""
+    marks = _on_threads(graph, _unit_marks(graph).filter(pl.col("mark") == "step")).sort("low", "start_ns", "end_ns")
+    found = np.full(graph.items.n_ops, NO_NODE, np.int32)
+    _find_marks(graph.call, graph.items.start, *_stretches(graph, marks), found)
+    return found
 
 
-def step_kernels(graph: Graph) -> pl.DataFrame:
-    """Return ``item, mark_id``: which operations were launched inside which step mark."""
-    steps = _on_threads(graph, _unit_marks(graph).filter(pl.col("mark") == "step"))
-    parts = [pl.DataFrame(schema={"item": pl.Int64, "mark_id": pl.UInt32})]
-    for of_thread in steps.partition_by("low", maintain_order=True):
-        marks = of_thread.sort("start_ns", "end_ns")
-        launched, of_mark = _launched(graph, marks)
-        parts.append(pl.DataFrame({"item": launched, "mark_id": marks["mark_id"].gather(of_mark)}))
-    return pl.concat(parts)
+@leaf
+def _find_marks(  # noqa: PLR0917 - operations, marks and room for the answer
+    call: Indices, start: Ints, low: Ints, until: Ints, end: Ints, found: Indices
+) -> None:
+    """Write down the mark that each operation was launched inside."""
+    k = -1
+    for op in range(len(call)):
+        k = _opened_before(call[op], k, low)
+        if k >= 0 and call[op] < until[k] and start[call[op]] <= end[k]:
+            found[op] = k
 
 
 def _on_threads(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:

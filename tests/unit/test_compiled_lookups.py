@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gapscope.causes.overlaps import overlap, overlap_with
-from gapscope.causes.work import time_of_steps
+from gapscope.causes.overlaps import overlap, overlap_of_few
+from gapscope.causes.work import by_kind, time_of_steps
 from gapscope.clocks.observations import BINS, KEPT_PER_BIN, thin
 from gapscope.correlation import Rows
 
@@ -45,20 +45,25 @@ def test_overlap_is_what_others_spend_in_each_window(seed):
     wanted = (np.maximum(each, 0) * (group[:, None] == of[None, :])).sum(axis=1)
     others = pl.DataFrame({"group": of, "start_ns": begin, "end_ns": until})
     np.testing.assert_array_equal(overlap(group, start, end, others), wanted)
-    halves = [(k, begin[h][of[h] == k], until[h][of[h] == k]) for k in range(3) for h in (slice(30), slice(30, None))]
-    np.testing.assert_array_equal(overlap_with(group, start, end, halves), wanted)
+    for k in range(3):
+        few = overlap_of_few(
+            start[group == k], end[group == k], begin, until, np.where(of == k, 5, -1).astype(np.int32)
+        )
+        np.testing.assert_array_equal(few, wanted[group == k])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_time_of_a_step_counts_kernels_side_by_side_once(seed):
     rng = np.random.default_rng(seed)
-    step, start = rng.integers(0, 4, 50).astype(np.int32), rng.integers(0, 1_000, 50)
+    step, start = rng.integers(-1, 4, 50).astype(np.int32), rng.integers(0, 1_000, 50)
+    start[step == 2] = np.sort(start[step == 2])  # of one stream
     end = start + rng.integers(1, 60, 50)
-    count, length, beside = time_of_steps(step, start, end, end - start, 5)
+    order, first = by_kind(step, 5)
+    length = time_of_steps(order, first, start, end)
     for k in range(5):
         mine = np.flatnonzero(step == k)
         moments = {t for i in mine for t in range(start[i], end[i])}
-        assert (count[k], length[k], beside[k]) == (len(mine), len(moments), (end - start)[mine].sum())
+        assert (first[k + 1] - first[k], length[k]) == (len(mine), len(moments))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
