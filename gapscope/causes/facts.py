@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from gapscope.events.pairing import KEY
@@ -36,6 +37,15 @@ def matching(names: pl.Series, pattern: str) -> pl.Series:
     different = pl.DataFrame({"code": codes, "name": names}).unique("code")
     hits = different.filter(pl.col("name").cast(pl.String).str.contains(pattern))["code"]
     return codes.is_in(hits.implode()).fill_null(value=False)
+
+
+def rows_with(names: pl.Series, pattern: str) -> pl.Series:
+    """Return the same as `matching` of very many names, none of them null."""
+    different, codes = names.unique(), names.to_physical().to_numpy()
+    hits = different.filter(different.cast(pl.String).str.contains(pattern)).to_physical().to_numpy()
+    is_hit = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
+    is_hit[hits] = True
+    return pl.Series(is_hit[codes])
 
 
 def item_names(graph: Graph, item: pl.Series) -> pl.Series:

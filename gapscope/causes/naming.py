@@ -8,17 +8,18 @@ kernel whose peer is not known can have begun to move bytes, and where the sched
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
+from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.cutting import Spans, cut_at
 from gapscope.causes.facts import graph_lanes, item_names, matching
 from gapscope.causes.membership import transfers_of, with_membership
 from gapscope.causes.names import CAUSE
-from gapscope.causes.overhead import activity_of, with_overhead
-from gapscope.causes.peers import with_unknown_peers
+from gapscope.causes.overhead import Profiling, activity_of, with_overhead
+from gapscope.causes.peers import lonely_of, with_unknown_peers
 from gapscope.causes.schedule import stages_of, with_schedule
 from gapscope.causes.sharing import sharers_of, with_device_sharing
 from gapscope.graph import Graph
@@ -48,7 +49,10 @@ class Known:
         sharers: Result of `gapscope.causes.sharing.sharers_of`.
         stages: Result of `gapscope.causes.schedule.stages_of`.
         activity: Result of `gapscope.causes.overhead.activity_of`.
+        profiling: What the profiler did beside.
         transfers: Result of `gapscope.causes.membership.transfers_of`.
+        lonely: Result of `gapscope.causes.peers.lonely_of`.
+        together: What moves the same bytes on several ranks.
     """
 
     graph: Graph
@@ -57,7 +61,10 @@ class Known:
     sharers: pl.DataFrame
     stages: Spans
     activity: Spans
+    profiling: Profiling
     transfers: pl.DataFrame
+    lonely: pl.DataFrame
+    together: Transfers
 
     @classmethod
     def of(cls, graph: Graph, facts: pl.DataFrame) -> Known:
@@ -65,8 +72,13 @@ class Known:
         lanes = graph_lanes(graph)
         return cls(
             graph, facts, lanes, sharers_of(graph), stages_of(graph, lanes), activity_of(graph, lanes),
-            transfers_of(graph),
+            Profiling.of(graph, lanes), transfers_of(graph), lonely_of(graph), Transfers.of(graph),
         )  # fmt: skip
+
+    def part(self, rows: slice) -> Known:
+        """Return the same for some of the walks, which are numbered anew."""
+        facts = self.facts[rows].with_columns(walk=pl.int_range(pl.len(), dtype=pl.Int64))
+        return replace(self, facts=facts)
 
 
 def named(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
@@ -80,14 +92,14 @@ def named(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
         The steps, and ``lane`` (its number), ``item_rank, is_host, name, side, sharer, put_first, overhead,
         overhead_level, unpaired, moves, other_handoff, stage_of, passes_own, cause``.
     """
-    graph, facts = known.graph, known.facts
+    facts = known.facts
     steps = steps.with_columns(whole_ns=pl.col("end_ns") - pl.col("start_ns"))
     steps = _with_items(known, _cut(facts, steps))
     steps = with_device_sharing(known.sharers, steps)
     steps = with_schedule(known.stages, facts, steps)
     steps = with_overhead(known.activity, steps)
-    steps = with_unknown_peers(graph, steps)
-    steps = with_membership(graph, known.transfers, facts, steps)
+    steps = with_unknown_peers(known.lonely, steps)
+    steps = with_membership(known.graph, known.transfers, facts, steps)
     return steps.with_columns(cause=_causes(known, steps))
 
 

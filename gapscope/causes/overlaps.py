@@ -6,6 +6,7 @@ their differences do not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -51,17 +52,17 @@ class Others(NamedTuple):
         return found
 
 
-def overlap(group: Ints | Indices, start: Ints, end: Ints, beside: pl.DataFrame) -> Ints:
+def overlap(group: Ints, start: Ints, end: Ints, beside: Mapping[int, Others]) -> Ints:
     """Return for windows how much time others of the same group spend in them.
 
     Args:
         group: Number of the group of each window: a GPU, a process.
         start: Start of each window.
         end: End of each window.
-        beside: ``group, start_ns, end_ns`` of the others.
+        beside: The others of each group.
     """
     found = np.zeros(len(start), np.int64)
-    for number, others in Others.of(beside).items():
+    for number, others in beside.items():
         mine = np.flatnonzero(group == number)
         low, high = fixed(start[mine]), fixed(end[mine])
         of_group = np.empty(len(mine), np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from gapscope.causes.overlaps import overlap, overlap_of_few
+from gapscope.causes.overlaps import Others, overlap, overlap_of_few
 from gapscope.causes.work import by_kind, time_of_steps
 from gapscope.clocks.observations import BINS, KEPT_PER_BIN, thin
 from gapscope.correlation import Rows
@@ -44,7 +44,7 @@ def test_overlap_is_what_others_spend_in_each_window(seed):
     each = np.minimum(end[:, None], until[None, :]) - np.maximum(start[:, None], begin[None, :])
     wanted = (np.maximum(each, 0) * (group[:, None] == of[None, :])).sum(axis=1)
     others = pl.DataFrame({"group": of, "start_ns": begin, "end_ns": until})
-    np.testing.assert_array_equal(overlap(group, start, end, others), wanted)
+    np.testing.assert_array_equal(overlap(group, start, end, Others.of(others)), wanted)
     for k in range(3):
         few = overlap_of_few(
             start[group == k], end[group == k], begin, until, np.where(of == k, 5, -1).astype(np.int32)
