@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.causes.facts import COMMUNICATION, graph_lanes, matching
+from gapscope.causes.facts import COMMUNICATION, graph_lanes, rows_with
 from gapscope.causes.owners import Tiles, owned_pieces
 from gapscope.causes.tiles import Explained
 from gapscope.causes.units import Units
@@ -74,7 +74,8 @@ def _by_item(graph: Graph, explained: Explained) -> tuple[pl.DataFrame, Tiles]:
     rows = passed.select("handoff_id")[first].join(
         handoffs.select("handoff_id").with_row_index("handoff"), on="handoff_id", how="left", maintain_order="left"
     )
-    passed = passed.with_columns(handoff=rows["handoff"].gather(run)).filter(pl.col("item").is_not_null())
+    passed = passed.drop("handoff_id").with_columns(handoff=rows["handoff"].gather(run))
+    passed = passed.filter(pl.col("item").is_not_null())
     passed = passed[np.argsort(passed["item"].to_numpy(), kind="stable")]
     item = passed["item"].to_numpy()
     place = np.zeros(graph.items.n, np.int32)
@@ -98,7 +99,7 @@ def _groups(graph: Graph) -> tuple[pl.Series, Indices, Bools]:
     number = lanes.select(pl.col("rank").replace_strict(ranks, pl.int_range(len(ranks), eager=True))).to_series()
     group = 4 * number.to_numpy().astype(np.int32) + 2 * (~lanes["is_host"]).to_numpy()
     is_work = items.ops["kind"].is_in(["kernel", "graph"])
-    computes = (is_work & ~matching(items.ops["name"], COMMUNICATION)).to_numpy()
+    computes = (is_work & ~rows_with(items.ops["name"], COMMUNICATION)).to_numpy()
     return ranks.cast(pl.Int64), group.astype(np.int32), computes
 
 

@@ -135,11 +135,12 @@ def _last_on_host(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
     """Return ``mark_id, last, over_ns, first`` for the marks of one thread, by what that thread did alone."""
     first, until = graph.items.n_ops + int(marks["low"][0]), graph.items.n_ops + int(marks["high"][0])
     begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
+    node = _done_before(graph, first, until, np.concatenate([begin, end]))
     return marks.select(
         "mark_id",
-        last=pl.Series(_done_before(graph, first, until, end)).cast(pl.Int64),
+        last=pl.Series(node[len(begin) :]),
         over_ns=pl.col("end_ns").cast(pl.Int64),
-        first=pl.Series(_done_before(graph, first, until, begin)).cast(pl.Int64),
+        first=pl.Series(node[: len(begin)]),
     )
 
 
@@ -210,14 +211,49 @@ def _done_before(graph: Graph, first: int, until: int, at_ns: Ints) -> Ints:
         until: Number after its last.
         at_ns: Times; of several equal ones the node is the same.
     """
-    start_of, end_of = graph.items.start[first:until], graph.items.end[first:until]
-    by_end = np.argsort(end_of, kind="stable")
-    ended = np.searchsorted(end_of[by_end], at_ns, side="right") - 1
-    began = np.searchsorted(start_of, at_ns, side="right") - 1
-    end_node = 2 * (first + by_end[np.maximum(ended, 0)]) + 1
-    is_inside = (ended < 0) | (end_of[by_end[np.maximum(ended, 0)]] < start_of[np.maximum(began, 0)])
-    node = np.where(is_inside, 2 * (first + began), end_node)
-    return np.asarray(np.where(began < 0, NO_NODE, node), np.int64)
+    order, node = np.argsort(at_ns, kind="stable"), np.empty(len(at_ns), np.int64)
+    start, end = (values[first:until] for values in (graph.items.start, graph.items.end))
+    in_order = np.empty(len(at_ns), np.int64)
+    _find_done(fixed(start), fixed(end), fixed(at_ns[order]), first, np.empty(until - first, np.int32), in_order)
+    node[order] = in_order
+    return node
+
+
+@leaf
+def _find_done(  # noqa: PLR0917 - a thread's items, times and room for the answer
+    start: Ints, end: Ints, at_ns: Ints, first: int, running: Indices, node: Ints
+) -> None:
+    """Write down the node that came last before each time; times are ordered, ``running`` is room for item numbers."""
+    i, n, last = 0, 0, -1  # items that began, how many of them are running, and of the others the one that ended last
+    for k in range(len(at_ns)):
+        n_before, n = n, 0
+        for r in range(n_before):
+            if end[running[r]] > at_ns[k]:
+                running[n] = running[r]
+                n += 1
+            else:
+                last = _later(end, last, running[r])
+        while i < len(start) and start[i] <= at_ns[k]:
+            if end[i] > at_ns[k]:
+                running[n] = i
+                n += 1
+            else:
+                last = _later(end, last, i)
+            i += 1
+        if i == 0:
+            node[k] = NO_NODE
+        elif last < 0 or end[last] < start[i - 1]:
+            node[k] = 2 * (first + i - 1)
+        else:
+            node[k] = 2 * (first + last) + 1
+
+
+@part
+def _later(end: Ints, one: int, two: int) -> int:
+    """Return which of two items ended later, of equal ones the later item; the first may be none (-1)."""
+    if one < 0 or end[two] > end[one] or (end[two] == end[one] and two > one):
+        return two
+    return one
 
 
 def step_marks(graph: Graph) -> Indices:
