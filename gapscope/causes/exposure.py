@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.causes.facts import COMMUNICATION, graph_lanes, rows_with
+from gapscope.causes.facts import COMMUNICATION, graph_lanes, matching
 from gapscope.causes.names import OUTSIDE
 from gapscope.causes.owners import Tiles, owned_pieces
 from gapscope.causes.tiles import Explained
@@ -137,7 +137,7 @@ def _groups(graph: Graph) -> _Groups:
     number = lanes.select(pl.col("rank").replace_strict(ranks, pl.int_range(len(ranks), eager=True))).to_series()
     group = 4 * number.to_numpy().astype(np.int32) + 2 * (~lanes["is_host"]).to_numpy()
     is_work = items.ops["kind"].is_in(["kernel", "graph"])
-    computes = (is_work & ~rows_with(items.ops["name"], COMMUNICATION)).to_numpy()
+    computes = (is_work & ~matching(items.ops["name"], COMMUNICATION)).to_numpy()
     return _Groups(ranks.cast(pl.Int64), fixed(group.astype(np.int32)), fixed(computes))
 
 

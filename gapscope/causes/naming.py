@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.all_ranks import Transfers
@@ -24,7 +25,9 @@ from gapscope.causes.schedule import stages_of, with_schedule
 from gapscope.causes.sharing import sharers_of, with_device_sharing
 from gapscope.graph import Graph
 from gapscope.graph.edges import TYPES
-from gapscope.graph.kernels import BODY, HOST_GAP, LEAD, RESIDUAL, UNKNOWN, VIA_ACK
+from gapscope.graph.kernels import BODY, HOST_GAP, LEAD, RESIDUAL, UNKNOWN, VIA_ACK, fixed, leaf
+
+Ints = npt.NDArray[np.int64]
 
 UNEXPLAINED_NS = 50_000
 """A residual longer than this hides a dependency that was not recorded (algorithms.md 2.2)."""
@@ -32,6 +35,7 @@ UNEXPLAINED_NS = 50_000
 SIDE = pl.Enum(["src", "dst", "other"])
 
 _CUTS = ("submit_ns", "movement_start_ns", "available_ns", "receive_launched_ns")
+_NEVER = 2**62
 _RESIDUALS = {
     "launch": "launch_latency", "stream": "stream_turnaround", "event": "event_release", "flag": "flag_wait",
     "ack": "slot_wait", "default_stream": "stream_turnaround",
@@ -105,13 +109,31 @@ def named(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
 
 def _cut(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Cut steps at the moments at which their meaning changes."""
-    found = []
-    for column in _CUTS:
-        moments = facts[column].gather(steps["walk"])
-        inside = ((moments > steps["start_ns"]) & (moments < steps["end_ns"])).fill_null(value=False).arg_true()
-        found.append(pl.DataFrame({"step": inside, "at_ns": moments.gather(inside)}))
-    cuts = pl.concat(found).unique().sort("step", "at_ns")
-    return cut_at(steps, cuts["step"].to_numpy().astype(np.int64), cuts["at_ns"].to_numpy())[0]
+    moments = np.stack([facts[c].fill_null(_NEVER).to_numpy() for c in _CUTS])
+    walk, start, end = (fixed(steps[c].to_numpy()) for c in ("walk", "start_ns", "end_ns"))
+    step, at_ns = np.empty((2, len(_CUTS) * steps.height), np.int64)
+    n = _find_cuts(walk, start, end, fixed(moments), step, at_ns)
+    return cut_at(steps, step[:n], at_ns[:n])[0]
+
+
+@leaf
+def _find_cuts(  # noqa: PLR0917 - steps, moments and room for the answer
+    walk: Ints, start: Ints, end: Ints, moments: Ints, step: Ints, at_ns: Ints
+) -> int:
+    """Write down the moments inside each step, in their order and each once; return how many there are."""
+    n = 0
+    for s in range(len(walk)):
+        reached = start[s]
+        while reached < end[s]:
+            following = end[s]
+            for k in range(len(moments)):
+                if reached < moments[k, walk[s]] < following:
+                    following = moments[k, walk[s]]
+            if following < end[s]:
+                step[n], at_ns[n] = s, following
+                n += 1
+            reached = following
+    return n
 
 
 def _with_items(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
