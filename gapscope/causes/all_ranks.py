@@ -14,6 +14,13 @@ from gapscope.graph.edges import TYPE
 Ints = npt.NDArray[np.int64]
 
 
+def edges_of(graph: Graph, *kinds: str) -> tuple[Ints, Ints]:
+    """Return the edges of some types, and the node that each leads to."""
+    edges = graph.edges
+    chosen = np.flatnonzero(np.isin(edges.kind, [TYPE[kind] for kind in kinds]))
+    return chosen, edges.to[chosen]
+
+
 @dataclass(frozen=True)
 class Transfers:
     """Operations that move the same bytes on several ranks.
@@ -34,8 +41,7 @@ class Transfers:
     def of(cls, graph: Graph) -> Transfers:
         """Return those of a graph."""
         edges = graph.edges
-        between = np.flatnonzero((edges.kind == TYPE["send_recv"]) | (edges.kind == TYPE["collective"]))
-        node = edges.to[between]
+        between, node = edges_of(graph, "send_recv", "collective")
         one, other = node // 2, edges.source[between] // 2
         pairs = pl.DataFrame({"item": np.concatenate([one, other]), "peer": np.concatenate([other, one])}).unique()
         return cls(graph, node, edges.ready[between], pairs)

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from gapscope.causes.naming import Known
-from gapscope.causes.overhead import beside_profiler
 from gapscope.graph.kernels import HOST_GAP, LEAD
 
 
@@ -65,12 +64,14 @@ def _of_names(known: Known, steps: pl.DataFrame) -> pl.Series:
     # One column of words: those of time before a call, then those of time after one.
     at = pl.when(pl.col("what") == HOST_GAP).then(row).when(pl.col("what") == LEAD).then(row + len(different))
     found = pl.concat([words["before"], words["after"]]).gather(steps.select(at).to_series())
-    beside = beside_profiler(known.graph, known.lanes, steps)
-    most = (2 * beside > steps["end_ns"] - steps["start_ns"]) & (steps["what"] == HOST_GAP)
-    row = most.arg_true()
+    row = (steps["what"] == HOST_GAP).arg_true()
+    gaps = steps.select("lane", "overhead", "start_ns", "end_ns")[row]
+    beside = known.profiling.beside(gaps)
+    most = 2 * beside > gaps["end_ns"] - gaps["start_ns"]
+    row, beside = row.filter(most), beside.filter(most)
     if not len(row):
         return found
-    longer = pl.DataFrame({"before": found.gather(row), "us": beside.gather(row) // 1_000}).select(
+    longer = pl.DataFrame({"before": found.gather(row), "us": beside // 1_000}).select(
         pl.format("{}; the profiler worked on another thread for {} µs of it", "before", "us")
     )
     return found.scatter(row, longer.to_series())

@@ -8,17 +8,21 @@ the path counts once. The rest of the path lies in no handoff's gap, and is said
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.facts import COMMUNICATION, graph_lanes, matching
+from gapscope.causes.names import OUTSIDE
 from gapscope.causes.owners import Tiles, owned_pieces
 from gapscope.causes.tiles import Explained
 from gapscope.causes.units import Units
 from gapscope.graph import Graph, walks_between
 from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, fixed
 from gapscope.graph.paths import walk_paths
+from gapscope.graph.walks import Walks
 from gapscope.schema import EXPOSURE, dtypes
 
 Ints = npt.NDArray[np.int64]
@@ -27,6 +31,10 @@ Bools = npt.NDArray[np.bool_]
 
 EDGE = ["kind", "group", "src_rank", "dst_rank", "channel", "direction"]
 _PLACE = ["unit", "id", "job"]
+_PART = pl.Enum(["gap", *OUTSIDE])
+
+_AT_ONCE = 16_384
+"""Units whose paths are walked at a time."""
 
 
 def unit_exposure(graph: Graph, units: Units, explained: Explained) -> pl.DataFrame:
@@ -44,25 +52,47 @@ def unit_exposure(graph: Graph, units: Units, explained: Explained) -> pl.DataFr
     finish, end = (walked[c].to_numpy().astype(np.int64) for c in ("start_ns", "end_ns"))
     walks = walks_between(graph, walked["begin"].to_numpy().astype(np.int64), finish, end)
     passed, tiles = _by_item(graph, explained)
-    ranks, group, computes = _groups(graph)
-    steps, others = walk_paths(graph, walks, tiles.place, fixed(group), fixed(computes))
-    pieces, inside = owned_pieces(steps, tiles)
-    in_gaps, edges = _in_gaps(pieces, passed, explained)
-    left = steps[:, 2] - steps[:, 1] - inside
-    lanes, item = graph.items.lane, steps[:, 4]
-    of_steps = group[lanes[item]]
-    is_op = item < graph.items.n_ops
-    of_steps[is_op] += computes[item[is_op]]
-    rest = np.concatenate([others, np.column_stack([steps[:, 0], of_steps, steps[:, 3], left])[left > 0]])
-    parts = pl.concat([in_gaps, _outside(rest, ranks)], how="diagonal")
-    sums = parts.group_by("walk", "part", "edge", "cause", "rank").agg(exposure_ns=pl.col("length_ns").sum())
-    spans = walked.select(gap_ns=pl.col("end_ns") - pl.col("start_ns"))
-    _assert_exact(sums, spans)
+    edges = explained.handoffs.select(EDGE).unique(maintain_order=True).with_row_index("edge")
+    of_handoffs = explained.handoffs.select(EDGE).join(
+        edges, on=EDGE, how="left", nulls_equal=True, maintain_order="left"
+    )
+    passed = passed.select("cause", "rank", edge=of_handoffs["edge"].gather(passed["handoff"]))
+    groups = _groups(graph)
+    stretches = [slice(first, first + _AT_ONCE) for first in range(0, walked.height, _AT_ONCE)]
+    parts = [
+        _sums(graph, walks.part(rows), passed, tiles, groups).with_columns(pl.col("walk") + rows.start)
+        for rows in stretches
+    ]
+    sums = pl.concat(parts).with_columns(pl.col("part").cast(pl.String))
+    _assert_exact(sums, walked.select(gap_ns=pl.col("end_ns") - pl.col("start_ns")))
     sums = sums.join(edges, on="edge", how="left")
     keys = ["part", *EDGE, "cause", "rank"]
     sums = sums.sort("walk", "exposure_ns", *keys, descending=[False, True, *[False] * len(keys)])
     found = sums.hstack(walked.select(_PLACE)[sums["walk"]])
     return found.select(pl.col(n).cast(t) for n, t in dtypes(EXPOSURE).items())
+
+
+def _sums(graph: Graph, walks: Walks, passed: pl.DataFrame, tiles: Tiles, groups: _Groups) -> pl.DataFrame:
+    """Return what some paths pass: ``walk, part, edge, cause, rank, exposure_ns``; edge and cause of gaps alone.
+
+    Args:
+        graph: The graph.
+        walks: Where the paths begin and end.
+        passed: ``cause, rank, edge`` of the tiles.
+        tiles: The tiles.
+        groups: What tells items apart outside of gaps.
+    """
+    steps, others = walk_paths(graph, walks, tiles.place, groups.of_lane, groups.computes)
+    pieces, inside = owned_pieces(steps, tiles)
+    in_gaps = pl.DataFrame({"walk": pieces[:, 0], "length_ns": pieces[:, 2]}).hstack(passed[pl.Series(pieces[:, 1])])
+    left, item = steps[:, 2] - steps[:, 1] - inside, steps[:, 4]
+    group = groups.of_lane[graph.items.lane[item]]
+    is_op = item < graph.items.n_ops
+    group[is_op] += groups.computes[item[is_op]]
+    rest = np.concatenate([others, np.column_stack([steps[:, 0], group, steps[:, 3], left])[left > 0]])
+    in_gaps = in_gaps.with_columns(part=pl.lit("gap", dtype=_PART))
+    parts = pl.concat([in_gaps, _outside(rest, groups.ranks)], how="diagonal")
+    return parts.group_by("walk", "part", "edge", "cause", "rank").agg(exposure_ns=pl.col("length_ns").sum())
 
 
 def _by_item(graph: Graph, explained: Explained) -> tuple[pl.DataFrame, Tiles]:
@@ -74,8 +104,9 @@ def _by_item(graph: Graph, explained: Explained) -> tuple[pl.DataFrame, Tiles]:
     rows = passed.select("handoff_id")[first].join(
         handoffs.select("handoff_id").with_row_index("handoff"), on="handoff_id", how="left", maintain_order="left"
     )
-    passed = passed.with_columns(handoff=rows["handoff"].gather(run)).filter(pl.col("item").is_not_null())
-    passed = passed[np.argsort(passed["item"].to_numpy(), kind="stable")]
+    there = passed["item"].is_not_null().arg_true()
+    order = there.gather(np.argsort(passed["item"].gather(there).to_numpy(), kind="stable"))
+    passed = passed.drop("handoff_id").with_columns(handoff=rows["handoff"].gather(run))[order]
     item = passed["item"].to_numpy()
     place = np.zeros(graph.items.n, np.int32)
     place[item[::-1]] = np.arange(len(item), 0, -1, dtype=np.int32)
@@ -85,13 +116,21 @@ def _by_item(graph: Graph, explained: Explained) -> tuple[pl.DataFrame, Tiles]:
     return passed, Tiles(*(fixed(values) for values in given))
 
 
-def _groups(graph: Graph) -> tuple[pl.Series, Indices, Bools]:
-    """Return what tells items apart outside of gaps.
+class _Groups(NamedTuple):
+    """What tells items apart outside of gaps.
 
-    Returns:
-        Ranks; the group of each lane, four times the number of its rank, and two more for operations; and which
-        operations compute: these are in the next group.
+    Attributes:
+        ranks: Ranks.
+        of_lane: The group of each lane: four times the number of its rank, and two more for operations.
+        computes: Which operations compute: these are in the next group.
     """
+
+    ranks: pl.Series
+    of_lane: Indices
+    computes: Bools
+
+
+def _groups(graph: Graph) -> _Groups:
     items = graph.items
     lanes = graph_lanes(graph)
     ranks = lanes["rank"].unique(maintain_order=True)
@@ -99,19 +138,7 @@ def _groups(graph: Graph) -> tuple[pl.Series, Indices, Bools]:
     group = 4 * number.to_numpy().astype(np.int32) + 2 * (~lanes["is_host"]).to_numpy()
     is_work = items.ops["kind"].is_in(["kernel", "graph"])
     computes = (is_work & ~matching(items.ops["name"], COMMUNICATION)).to_numpy()
-    return ranks.cast(pl.Int64), group.astype(np.int32), computes
-
-
-def _in_gaps(pieces: Ints, passed: pl.DataFrame, explained: Explained) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the pieces of paths that lie in tiles: ``walk, part, length_ns, edge, cause, rank``; and the edges."""
-    edges = explained.handoffs.select(EDGE).unique(maintain_order=True).with_row_index("edge")
-    of_handoffs = explained.handoffs.select(EDGE).join(
-        edges, on=EDGE, how="left", nulls_equal=True, maintain_order="left"
-    )
-    tile = pl.Series(pieces[:, 1])
-    of_tiles = passed.select("cause", "rank", edge=of_handoffs["edge"].gather(passed["handoff"]))
-    found = pl.DataFrame({"walk": pieces[:, 0], "length_ns": pieces[:, 2]}).hstack(of_tiles[tile])
-    return found.with_columns(part=pl.lit("gap")), edges
+    return _Groups(ranks.cast(pl.Int64), fixed(group.astype(np.int32)), fixed(computes))
 
 
 def _outside(rest: Ints, ranks: pl.Series) -> pl.DataFrame:
@@ -126,14 +153,14 @@ def _outside(rest: Ints, ranks: pl.Series) -> pl.DataFrame:
     is_op = pl.col("group") % 4 >= 2
     part = (
         pl.when((pl.col("what") == UNKNOWN) | (pl.col("group") < 0))
-        .then(pl.lit("unknown"))
+        .then(pl.lit("unknown", dtype=_PART))
         .when(~is_op | (pl.col("what") == LEAD))
-        .then(pl.lit("host"))
+        .then(pl.lit("host", dtype=_PART))
         .when(pl.col("what") != BODY)
-        .then(pl.lit("latency"))
+        .then(pl.lit("latency", dtype=_PART))
         .when(pl.col("group") % 2 == 1)
-        .then(pl.lit("compute"))
-        .otherwise(pl.lit("transfer"))
+        .then(pl.lit("compute", dtype=_PART))
+        .otherwise(pl.lit("transfer", dtype=_PART))
     )
     of_rank = pl.when(pl.col("group") >= 0).then(pl.col("group") // 4)
     found = frame.select("walk", "length_ns", part=part, number=of_rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from gapscope.events.pairing import KEY
@@ -26,16 +27,18 @@ def graph_lanes(graph: Graph) -> pl.DataFrame:
 
 
 def matching(names: pl.Series, pattern: str) -> pl.Series:
-    """Return which names match a regular expression; each different name is looked at once.
+    """Return which names match a regular expression; each different name is looked at once, and a null matches nothing.
 
     Args:
         names: Categorical.
         pattern: The expression.
     """
-    codes = names.to_physical()
-    different = pl.DataFrame({"code": codes, "name": names}).unique("code")
-    hits = different.filter(pl.col("name").cast(pl.String).str.contains(pattern))["code"]
-    return codes.is_in(hits.implode()).fill_null(value=False)
+    different = names.unique().drop_nulls()
+    codes, all_codes = (values.to_physical().fill_null(0).to_numpy() for values in (names, different))
+    is_hit = np.zeros(int(all_codes.max(initial=0)) + 1, np.bool_)
+    is_hit[all_codes] = different.cast(pl.String).str.contains(pattern).to_numpy()
+    found = pl.Series(is_hit[codes])
+    return found & names.is_not_null() if names.null_count() else found
 
 
 def item_names(graph: Graph, item: pl.Series) -> pl.Series:

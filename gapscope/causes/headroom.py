@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.names import CAUSE
 from gapscope.causes.naming import Known, named
 from gapscope.graph import replay_without
@@ -29,7 +28,7 @@ def about_causes(known: Known, walks: Walks, steps: pl.DataFrame) -> pl.DataFram
     Returns:
         ``handoff_id, dominant_cause, dominant_ns, removable_ns, next_cause, consumer_bound, slack_ns``.
     """
-    graph, facts = known.graph, known.facts
+    facts = known.facts
     length = pl.col("end_ns") - pl.col("start_ns")
     dominant = _longest(steps, steps.select(length).to_series(), facts.height)
     of_steps = dominant["cause"].gather(steps["walk"])
@@ -40,7 +39,7 @@ def about_causes(known: Known, walks: Walks, steps: pl.DataFrame) -> pl.DataFram
         ),
         duration_ns=length,
     )
-    starts, chains = replay_without(graph, walks, Transfers.of(graph).with_peers(removed))
+    starts, chains = replay_without(known.graph, walks, known.together.with_peers(removed))
     return (
         facts.select("walk", "handoff_id", "consumer_start_ns", "available_ns")
         .hstack(dominant.select(dominant_cause="cause", dominant_ns="total"))

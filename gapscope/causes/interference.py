@@ -16,7 +16,7 @@ Three things that would be taken for slowness and are not:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,20 +26,24 @@ import polars as pl
 
 from gapscope.causes.groups import compared
 from gapscope.causes.movements import handoff_movements
-from gapscope.causes.overlaps import overlap_with
-from gapscope.causes.units import step_kernels
+from gapscope.causes.overlaps import Others, inside, overlap_of_few
+from gapscope.causes.units import step_marks
 from gapscope.causes.work import DEVICE, Work, by_kind, find_work, time_of_steps, window_of_kinds
 from gapscope.correlation import NONE
 from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
+from gapscope.graph.kernels import fixed, leaf
 from gapscope.schema import INTERFERENCE, dtypes
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.int8]
 
 LEAST_OVERLAP = 0.5
 """Share of the window that has to be overlapped."""
+
+
+ALONE, PARTLY, OVERLAPPED = 0, 1, 2
 
 
 def interference(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
@@ -52,35 +56,34 @@ def interference(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     work = find_work(graph)
     moved = handoff_movements(graph)
     moves = _moves(graph, moved, handoffs)
-    if not moves.height and not len(work.copies):
+    if not moves.height and not len(work.others):
         return pl.DataFrame(schema=dtypes(INTERFERENCE))
     moves = moves.join(work.gpus, on=DEVICE, how="inner", nulls_equal=True, maintain_order="left")
-    kernels = _kernels_beside(graph, work, [*work.by_lane(work.copies), *_at_peers(graph, moved, work.gpus)])
     schema = dtypes(INTERFERENCE)
-    found = (_transfers_beside_work(moves, work), kernels, _steps_beside(graph, work, kernels))
+    found = (_transfers_beside_work(graph, moves, work), *_kernels_beside(graph, moved, work))
     rows = [row for compared_rows in found for row in _compare(compared_rows)]
     return pl.DataFrame([{n: row.get(n) for n in schema} for row in rows], schema=schema)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Operations or steps, and how long others ran beside each.
+    """Operations or steps, and whether others ran beside each.
 
     Attributes:
         what: ``transfer``, ``kernel`` or ``step``.
-        kinds: One row per kind, with the columns that name it.
-        kind: Kind of each: position in ``kinds``.
-        length: How long each took.
-        beside: How long others ran in its window.
-        is_overlapped: Whether that is much.
+        kinds: One row per kind, with the columns that name it; each has some.
+        order: Their numbers by kind, see `gapscope.causes.work.by_kind`.
+        first: See there.
+        lengths: Tells how long some of them took.
+        amount: How much of each window others ran in, by number: `ALONE`, `PARTLY` or `OVERLAPPED`.
     """
 
     what: str
     kinds: pl.DataFrame
-    kind: Indices
-    length: Ints
-    beside: Ints
-    is_overlapped: Bools
+    order: Indices
+    first: Ints
+    lengths: Callable[[Indices], Ints]
+    amount: Bytes
 
 
 def _moves(graph: Graph, moved: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
@@ -110,105 +113,145 @@ def _moves(graph: Graph, moved: pl.DataFrame, handoffs: pl.DataFrame) -> pl.Data
     )
 
 
-def _at_peers(graph: Graph, moved: pl.DataFrame, gpus: pl.DataFrame) -> list[tuple[int, Ints, Ints]]:
-    """Return, by GPU here, starts and ends of copies that another rank's row holds and that write into it."""
-    ops = graph.context.deciding_ops
-    if not ops.height:
-        return []
+def _transfers(graph: Graph, moved: pl.DataFrame, work: Work) -> dict[int, Others]:
+    """Return what moves bytes from or to each GPU."""
+    at = work.others
+    here = pl.DataFrame({"group": work.gpu[graph.items.lane[at]], "start_ns": work.start[at], "end_ns": work.end[at]})
+    return Others.of(pl.concat([here, _at_peers(graph, moved, work.gpus).select(here.columns)]))
+
+
+def _at_peers(graph: Graph, moved: pl.DataFrame, gpus: pl.DataFrame) -> pl.DataFrame:
+    """Return copies that another rank's row holds and that write into a GPU here: ``group, start_ns, end_ns``."""
+    nothing = pl.DataFrame(schema={"group": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64})
     moves = moved.filter(pl.col("mark") == "submit")
-    kinds = graph.items.ops[moves["item"]]["copy_kind"].cast(pl.String)
+    kinds = graph.items.ops["copy_kind"].gather(moves["item"]).cast(pl.String)
     moves = moves.filter((kinds == "PtoP").fill_null(value=False))
     if not moves.height:
-        return []
-    there = ops.filter(pl.col("mark").is_in(["receive", "consume"]) & pl.col("group").is_null())
+        return nothing
+    there = graph.context.deciding_ops.filter(pl.col("mark").is_in(["receive", "consume"]) & pl.col("group").is_null())
     devices = pl.concat(
         [there.select(KEY), graph.items.ops_at(there["item"]).select(DEVICE)], how="horizontal"
     ).unique(KEY, keep="first", maintain_order=True)  # fmt: skip
     found = moves.join(devices, on=KEY, nulls_equal=True).join(gpus, on=DEVICE, nulls_equal=True)
-    return [
-        (int(gpu), rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()) for (gpu,), rows in found.group_by("gpu")
-    ]
+    return found.select("start_ns", "end_ns", group="gpu").select(nothing.columns)
 
 
-def _transfers_beside_work(moves: pl.DataFrame, work: Work) -> Beside:
+def _transfers_beside_work(graph: Graph, moves: pl.DataFrame, work: Work) -> Beside:
     """Return the movements of handoffs, and whether other copies or kernels ran on their device."""
     columns = ["edge", "transport", "hop", "size_class", "rank", "device"]
     kinds = moves.select(columns).unique(maintain_order=True).with_row_index("kind")
     numbered = moves.join(kinds, on=columns, how="left", nulls_equal=True, maintain_order="left")
     kind = numbered["kind"].to_numpy().astype(np.int32)
-    start, end = moves["start_ns"].to_numpy(), moves["end_ns"].to_numpy()
-    window = window_of_kinds(kind, end - start, kinds.height)[kind]
-    beside = overlap_with(moves["gpu"].to_numpy(), start, start + window, work.by_lane())
+    order, first = by_kind(kind, kinds.height)
+    start, length = moves["start_ns"].to_numpy(), (moves["end_ns"] - moves["start_ns"]).to_numpy()
+    window = window_of_kinds(order, first, length.__getitem__)[kind]
     # What others hold counts, too: a movement that is among them holds itself.
-    beside -= np.where(work.is_work[moves["item"].to_numpy()], np.minimum(end - start, window), 0)
-    return Beside("transfer", kinds.drop("kind"), kind, end - start, beside, beside >= LEAST_OVERLAP * window)
+    own = np.where(work.is_work(moves["item"].to_numpy()), np.minimum(length, window), 0)
+    beside = np.zeros(len(start), np.int64)
+    gpu, of_others = moves["gpu"].to_numpy(), work.gpu[graph.items.lane[work.others]]
+    for number in np.unique(gpu):
+        mine, others = np.flatnonzero(gpu == number), work.others[of_others == number]
+        low, high = start[mine], start[mine] + window[mine]
+        beside[mine] += overlap_of_few(low, high, work.start[others], work.end[others], np.zeros(len(others), np.int32))
+        for first_op, until in _streams(graph, work, number):
+            ops = slice(first_op, until)
+            beside[mine] += overlap_of_few(low, high, work.start[ops], work.end[ops], work.kind[ops])
+    beside -= own
+    amount = np.where(beside == 0, ALONE, np.where(beside >= LEAST_OVERLAP * window, OVERLAPPED, PARTLY))
+    return Beside("transfer", kinds.drop("kind"), order, first, length.__getitem__, amount.astype(np.int8))
 
 
-def _kernels_beside(graph: Graph, work: Work, transfers: list[tuple[int, Ints, Ints]]) -> Beside:
-    """Return the kernels that compute, and whether a transfer ran on their device."""
-    kinds, kind = _kinds_of_kernels(graph, work)
-    start, length = work.start[work.kernels], work.end[work.kernels] - work.start[work.kernels]
-    window = window_of_kinds(kind, length, kinds.height)[kind]
-    beside = overlap_with(work.gpu[work.kernels], start, start + window, transfers)
-    return Beside("kernel", kinds, kind, length, beside, beside >= LEAST_OVERLAP * window)
+def _streams(graph: Graph, work: Work, gpu: int) -> Iterator[tuple[int, int]]:
+    """Yield from which to before which operation each stream of a GPU goes."""
+    streams = graph.items.lanes.filter(~pl.col("is_host")).select("first", "until")
+    yield from streams.filter(pl.Series(work.gpu == gpu)).iter_rows()
 
 
-def _kinds_of_kernels(graph: Graph, work: Work) -> tuple[pl.DataFrame, Indices]:
-    """Return the kinds of kernels (``name, rank, device``), and which each is of."""
-    ops, lane = graph.items.ops, graph.items.lane
-    lanes = work.lanes.select("rank", "device")
-    places = lanes.unique(maintain_order=True).with_row_index("place")
-    place = lanes.join(places, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")["place"]
-    codes = ops["name"].to_physical().to_numpy()
-    most = int(codes.max()) + 1 if len(codes) else 1
-    numbers = place.to_numpy().astype(np.int64)[lane[work.kernels]] * most + codes[work.kernels]
-    is_there = np.zeros(places.height * most, np.bool_)
-    is_there[numbers] = True
-    row = np.zeros(len(is_there), np.int64)
-    row[numbers] = work.kernels  # a row of each kind, whichever
-    kind_of = np.cumsum(is_there, dtype=np.int32) - np.int32(1)
-    return graph.items.ops_at(pl.Series(row[is_there])).select("name", "rank", "device"), kind_of[numbers]
+def _kernels_beside(graph: Graph, moved: pl.DataFrame, work: Work) -> tuple[Beside, Beside]:
+    """Return the kernels that compute, and steps of one rank by the time in which their kernels ran.
 
-
-def _steps_beside(graph: Graph, work: Work, kernels: Beside) -> Beside:
-    """Return steps of one rank by the time in which their kernels ran, and whether a transfer ran beside any of them.
-
-    Steps with the same number of kernels are taken for the same work.
+    Steps with the same number of kernels are taken for the same work. A step ran beside transfers if any of its kernels
+    did.
     """
-    launched = step_kernels(graph)
-    mark = np.full(graph.items.n_ops, NONE, np.int32)
-    mark[launched["item"].to_numpy()] = launched["mark_id"].to_numpy()
-    mark = mark[work.kernels]
-    chosen = np.flatnonzero(mark != NONE)
-    place = kernels.kinds.select("rank", "device").unique(maintain_order=True).with_row_index("place")
-    of_kind = kernels.kinds.join(place, on=["rank", "device"], how="left", nulls_equal=True, maintain_order="left")
-    number = of_kind["place"].to_numpy().astype(np.int64)[kernels.kind[chosen]]
-    steps, step = np.unique(mark[chosen] * np.int64(max(place.height, 1)) + number, return_inverse=True)
-    items = work.kernels[chosen]
-    count, length, beside = time_of_steps(
-        step.astype(np.int32), work.start[items], work.end[items], kernels.beside[chosen], len(steps)
-    )
-    about = place[steps % max(place.height, 1)].select("rank", "device")
-    named = about.select(name=pl.format("steps of {} kernels", pl.Series(count)), rank="rank", device="device")
+    order, first = by_kind(work.kind, work.kinds.height)
+    window = window_of_kinds(order, first, work.lengths)
+    step, steps = _steps(graph, work)
+    amount, of_step = np.zeros(len(step), np.int8), np.zeros(steps, np.int64)
+    for gpu, others in _transfers(graph, moved, work).items():
+        for first_op, until in _streams(graph, work, gpu):
+            ops = slice(first_op, until)
+            _look_beside(
+                work.kind[ops], work.start[ops], fixed(step)[ops], amount[ops], fixed(window), others, of_step
+            )  # fmt: skip
+    kernels = Beside("kernel", work.kinds, order, first, work.lengths, amount)
+    order, first = by_kind(step, steps)
+    count = first[1:] - first[:-1]
+    there = count > 0
+    about = graph.items.ops_at(pl.Series(order[first[:-1][there]])).select("rank", "device")
+    named = about.select(name=pl.format("steps of {} kernels", pl.Series(count[there])), rank="rank", device="device")
     kinds = named.unique(maintain_order=True).with_row_index("kind")
     kind = named.join(kinds, on=["name", "rank", "device"], how="left", nulls_equal=True, maintain_order="left")["kind"]
-    return Beside("step", kinds.drop("kind"), kind.to_numpy().astype(np.int32), length, beside, beside > 0)
+    length = time_of_steps(order, first, work.start, work.end)[there]
+    amount = np.where(of_step[there] > 0, OVERLAPPED, ALONE).astype(np.int8)
+    by = by_kind(kind.to_numpy().astype(np.int32), kinds.height)
+    return kernels, Beside("step", kinds.drop("kind"), *by, length.__getitem__, amount)
+
+
+def _steps(graph: Graph, work: Work) -> tuple[Indices, int]:
+    """Return the step of each kernel that computes (-1: of none), and how many there are, some without kernels.
+
+    A mark's kernels on several devices of its process are as many steps.
+    """
+    streams = graph.items.lanes.filter(~pl.col("is_host"))
+    device = streams.select(pl.col("device").rank("dense").over("source", "process").fill_null(0)).to_series()
+    of_lane = device.to_numpy().astype(np.int32)
+    step = step_marks(graph)
+    devices = int(of_lane.max(initial=0)) + 1
+    _number_steps(fixed(work.kind), fixed(graph.items.lane), fixed(of_lane), devices, step)
+    return step, int(step.max(initial=NONE)) + 1
+
+
+@leaf
+def _number_steps(kind: Indices, lane: Indices, device: Indices, devices: int, step: Indices) -> None:
+    """Tell steps on several devices apart, and leave out what does not compute."""
+    for op in range(len(step)):
+        if kind[op] < 0:
+            step[op] = NONE
+        elif step[op] != NONE:
+            step[op] = step[op] * devices + device[lane[op]]
+
+
+@leaf
+def _look_beside(  # noqa: PLR0917 - kernels, what may run beside them, and room for the answer
+    kind: Indices, start: Ints, step: Indices, amount: Bytes, window: Ints, others: Others, of_step: Ints
+) -> None:
+    """Write down how much of each kernel's window others ran in, and add that to its step."""
+    at = (0, 0, 0, 0)
+    for k in range(len(kind)):
+        if kind[k] < 0:
+            continue
+        whole = window[kind[k]]
+        beside, at = inside(others, at, start[k], start[k] + whole)
+        if beside != 0:
+            amount[k] = OVERLAPPED if beside >= LEAST_OVERLAP * whole else PARTLY
+            if step[k] != NONE:
+                of_step[step[k]] += beside
 
 
 def _compare(rows: Beside) -> Iterator[dict[str, Any]]:
     """Yield one row per kind of which some ran alone and some did not."""
-    n = rows.kinds.height
-    is_alone = rows.beside == 0
-    alone, overlapped = (np.bincount(rows.kind[is_it], minlength=n) for is_it in (is_alone, rows.is_overlapped))
-    both = pl.Series((alone > 0) & (overlapped > 0))
-    kinds = rows.kinds.with_row_index("_kind").filter(both).with_columns(pl.col(pl.Categorical()).cast(pl.String))
-    order, first = by_kind(rows.kind, n)
+    amount = rows.amount[rows.order]
+    some = [np.logical_or.reduceat(amount == which, rows.first[:-1]) for which in (ALONE, OVERLAPPED)]
+    kinds = rows.kinds.with_row_index("_kind").filter(pl.Series(some[0] & some[1], dtype=pl.Boolean))
+    kinds = kinds.with_columns(pl.col(pl.Categorical()).cast(pl.String))
     for row in kinds.sort(rows.kinds.columns, nulls_last=True).iter_rows(named=True):
-        mine = order[first[row["_kind"]] : first[row["_kind"] + 1]]
-        one, two = (rows.length[mine[is_it[mine]]] for is_it in (is_alone, rows.is_overlapped))
+        number = row.pop("_kind")
+        mine = slice(rows.first[number], rows.first[number + 1])
+        one, two = (rows.lengths(rows.order[mine][amount[mine] == which]) for which in (ALONE, OVERLAPPED))
         found = compared(one, two)
         flat = {f"{side}_{n}": v for side in ("alone", "overlapped") for n, v in found.pop(side).items()}
-        yield {"what": rows.what, **row, **flat, **found, "partly_n": len(mine) - len(one) - len(two)}
+        n = rows.first[number + 1] - rows.first[number]
+        yield {"what": rows.what, **row, **flat, **found, "partly_n": int(n) - len(one) - len(two)}
 
 
 def summarize_interference(table: pl.DataFrame) -> dict[str, Any]:

@@ -7,12 +7,11 @@ end. A receive whose send is not known is left out, for nobody can tell how much
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
+from gapscope.causes.all_ranks import edges_of
 from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
-from gapscope.graph.edges import TYPE
 
 NCCL = "(?i)nccl|rccl"
 
@@ -31,8 +30,7 @@ def peers(graph: Graph) -> pl.DataFrame:
         ``sender`` (the last peer that an edge comes from).
     """
     edges, items = graph.edges, graph.items
-    chosen = np.flatnonzero((edges.kind == TYPE["send_recv"]) | (edges.kind == TYPE["collective"]))
-    to = edges.to[chosen]
+    chosen, to = edges_of(graph, "send_recv", "collective")
     rows = pl.DataFrame({"item": to // 2, "sender": edges.source[chosen] // 2, "peer_ns": edges.ready[chosen]})
     rows = rows.sort("item", "peer_ns").unique("item", keep="last", maintain_order=True)
     own = pl.Series(items.start).gather(rows["item"])
@@ -49,10 +47,9 @@ def senders(graph: Graph) -> pl.DataFrame:
 
     A send waits for its receive, unless it fills a buffer and ends before that starts.
     """
-    edges, items = graph.edges, graph.items
-    chosen = np.flatnonzero(edges.kind == TYPE["send_recv"])
-    to = edges.to[chosen]
-    rows = pl.DataFrame({"item": edges.source[chosen] // 2, "receive": to // 2})
+    items = graph.items
+    chosen, to = edges_of(graph, "send_recv")
+    rows = pl.DataFrame({"item": graph.edges.source[chosen] // 2, "receive": to // 2})
     start, end = pl.Series(items.start), pl.Series(items.end)
     rows = rows.with_columns(
         own=start.gather(rows["item"]), own_end=end.gather(rows["item"]), asked=start.gather(rows["receive"])

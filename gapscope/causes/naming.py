@@ -8,22 +8,26 @@ kernel whose peer is not known can have begun to move bytes, and where the sched
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.cutting import Spans, cut_at
 from gapscope.causes.facts import graph_lanes, item_names, matching
 from gapscope.causes.membership import transfers_of, with_membership
 from gapscope.causes.names import CAUSE
-from gapscope.causes.overhead import activity_of, with_overhead
-from gapscope.causes.peers import with_unknown_peers
+from gapscope.causes.overhead import Profiling, activity_of, with_overhead
+from gapscope.causes.peers import lonely_of, with_unknown_peers
 from gapscope.causes.schedule import stages_of, with_schedule
 from gapscope.causes.sharing import sharers_of, with_device_sharing
 from gapscope.graph import Graph
 from gapscope.graph.edges import TYPES
-from gapscope.graph.kernels import BODY, HOST_GAP, LEAD, RESIDUAL, UNKNOWN, VIA_ACK
+from gapscope.graph.kernels import BODY, HOST_GAP, LEAD, RESIDUAL, UNKNOWN, VIA_ACK, fixed, leaf
+
+Ints = npt.NDArray[np.int64]
 
 UNEXPLAINED_NS = 50_000
 """A residual longer than this hides a dependency that was not recorded (algorithms.md 2.2)."""
@@ -31,6 +35,7 @@ UNEXPLAINED_NS = 50_000
 SIDE = pl.Enum(["src", "dst", "other"])
 
 _CUTS = ("submit_ns", "movement_start_ns", "available_ns", "receive_launched_ns")
+_NEVER = 2**62
 _RESIDUALS = {
     "launch": "launch_latency", "stream": "stream_turnaround", "event": "event_release", "flag": "flag_wait",
     "ack": "slot_wait", "default_stream": "stream_turnaround",
@@ -48,7 +53,10 @@ class Known:
         sharers: Result of `gapscope.causes.sharing.sharers_of`.
         stages: Result of `gapscope.causes.schedule.stages_of`.
         activity: Result of `gapscope.causes.overhead.activity_of`.
+        profiling: What the profiler did beside.
         transfers: Result of `gapscope.causes.membership.transfers_of`.
+        lonely: Result of `gapscope.causes.peers.lonely_of`.
+        together: What moves the same bytes on several ranks.
     """
 
     graph: Graph
@@ -57,7 +65,10 @@ class Known:
     sharers: pl.DataFrame
     stages: Spans
     activity: Spans
+    profiling: Profiling
     transfers: pl.DataFrame
+    lonely: pl.DataFrame
+    together: Transfers
 
     @classmethod
     def of(cls, graph: Graph, facts: pl.DataFrame) -> Known:
@@ -65,8 +76,13 @@ class Known:
         lanes = graph_lanes(graph)
         return cls(
             graph, facts, lanes, sharers_of(graph), stages_of(graph, lanes), activity_of(graph, lanes),
-            transfers_of(graph),
+            Profiling.of(graph, lanes), transfers_of(graph), lonely_of(graph), Transfers.of(graph),
         )  # fmt: skip
+
+    def part(self, rows: slice) -> Known:
+        """Return the same for some of the walks, which are numbered anew."""
+        facts = self.facts[rows].with_columns(walk=pl.int_range(pl.len(), dtype=pl.Int64))
+        return replace(self, facts=facts)
 
 
 def named(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
@@ -80,26 +96,44 @@ def named(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
         The steps, and ``lane`` (its number), ``item_rank, is_host, name, side, sharer, put_first, overhead,
         overhead_level, unpaired, moves, other_handoff, stage_of, passes_own, cause``.
     """
-    graph, facts = known.graph, known.facts
+    facts = known.facts
     steps = steps.with_columns(whole_ns=pl.col("end_ns") - pl.col("start_ns"))
     steps = _with_items(known, _cut(facts, steps))
     steps = with_device_sharing(known.sharers, steps)
     steps = with_schedule(known.stages, facts, steps)
     steps = with_overhead(known.activity, steps)
-    steps = with_unknown_peers(graph, steps)
-    steps = with_membership(graph, known.transfers, facts, steps)
+    steps = with_unknown_peers(known.lonely, steps)
+    steps = with_membership(known.graph, known.transfers, facts, steps)
     return steps.with_columns(cause=_causes(known, steps))
 
 
 def _cut(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Cut steps at the moments at which their meaning changes."""
-    found = []
-    for column in _CUTS:
-        moments = facts[column].gather(steps["walk"])
-        inside = ((moments > steps["start_ns"]) & (moments < steps["end_ns"])).fill_null(value=False).arg_true()
-        found.append(pl.DataFrame({"step": inside, "at_ns": moments.gather(inside)}))
-    cuts = pl.concat(found).unique().sort("step", "at_ns")
-    return cut_at(steps, cuts["step"].to_numpy().astype(np.int64), cuts["at_ns"].to_numpy())[0]
+    moments = np.stack([facts[c].fill_null(_NEVER).to_numpy() for c in _CUTS])
+    walk, start, end = (fixed(steps[c].to_numpy()) for c in ("walk", "start_ns", "end_ns"))
+    step, at_ns = np.empty((2, len(_CUTS) * steps.height), np.int64)
+    n = _find_cuts(walk, start, end, fixed(moments), step, at_ns)
+    return cut_at(steps, step[:n], at_ns[:n])[0]
+
+
+@leaf
+def _find_cuts(  # noqa: PLR0917 - steps, moments and room for the answer
+    walk: Ints, start: Ints, end: Ints, moments: Ints, step: Ints, at_ns: Ints
+) -> int:
+    """Write down the moments inside each step, in their order and each once; return how many there are."""
+    n = 0
+    for s in range(len(walk)):
+        reached = start[s]
+        while reached < end[s]:
+            following = end[s]
+            for k in range(len(moments)):
+                if reached < moments[k, walk[s]] < following:
+                    following = moments[k, walk[s]]
+            if following < end[s]:
+                step[n], at_ns[n] = s, following
+                n += 1
+            reached = following
+    return n
 
 
 def _with_items(known: Known, steps: pl.DataFrame) -> pl.DataFrame:

@@ -7,12 +7,14 @@ that made no call meanwhile; of these, the one whose next call came first, and c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.cutting import Spans
-from gapscope.causes.overlaps import overlap
+from gapscope.causes.overlaps import Others, overlap
 from gapscope.graph import Graph
 from gapscope.graph.edges import LEVEL
 
@@ -46,50 +48,66 @@ def activity_of(graph: Graph, lanes: pl.DataFrame) -> Spans:
     return Spans.of(lanes, _activity(graph))
 
 
-def beside_profiler(graph: Graph, lanes: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
-    """Return how much of each step of a host thread the profiler spent on other threads of its process, in ns.
+@dataclass(frozen=True)
+class Profiling:
+    """What the profiler did in processes, on whichever thread.
 
-    It may have held the thread up, by a lock or a core: no record says so, and it is no cause.
-
-    Args:
-        graph: The graph.
-        lanes: Result of `gapscope.causes.facts.graph_lanes`.
-        steps: Steps with ``lane`` and ``overhead``.
+    Attributes:
+        spans: Of each process, by a number.
+        process: Number of the process of each thread, by lane; null: none is known, or it did nothing there.
     """
-    trace, alignment = graph.context.trace, graph.context.alignment
-    rows = (
-        trace.scan("ranges")
-        .filter((pl.col("kind") == "overhead") & (pl.col("end_ns") > pl.col("start_ns")))
-        .select(*_PROCESS, "start_ns", "end_ns")
-        .collect()
-    )
-    nothing = pl.zeros(steps.height, pl.Int64, eager=True)
-    if not rows.height or not steps.height:
-        return nothing
-    rows = alignment.domains.with_domain(rows, None, "", "clock").sort(*_PROCESS, "start_ns")
-    shift = alignment.offsets(rows["clock"], rows["start_ns"])
-    rows = rows.with_columns(pl.col("start_ns") + shift, pl.col("end_ns") + shift).drop_nulls("start_ns")
-    reached = pl.col("end_ns").cum_max().shift().over(_PROCESS)
-    rows = rows.with_columns(start_ns=pl.max_horizontal("start_ns", pl.min_horizontal(reached, "end_ns")))
-    processes = rows.select(_PROCESS).unique(maintain_order=True).with_row_index("group")
-    rows = rows.join(processes, on=_PROCESS)
-    group = lanes.join(processes, on=_PROCESS, how="left", maintain_order="left").select(
-        pl.when(pl.col("thread").is_not_null()).then("group")
-    )
-    place = group.to_series().gather(steps["lane"])
-    asked = (place.is_not_null() & steps["overhead"].is_null()).to_numpy()
-    found = np.zeros(steps.height, np.int64)
-    start, end = (steps[c].to_numpy()[asked] for c in ("start_ns", "end_ns"))
-    found[asked] = overlap(place.fill_null(0).to_numpy()[asked].astype(np.int64), start, end, rows)
-    return pl.Series(found)
+
+    spans: dict[int, Others]
+    process: pl.Series
+
+    @classmethod
+    def of(cls, graph: Graph, lanes: pl.DataFrame) -> Profiling:
+        """Return that of a run.
+
+        Args:
+            graph: The graph.
+            lanes: Result of `gapscope.causes.facts.graph_lanes`.
+        """
+        alignment = graph.context.alignment
+        rows = _overhead(graph).select(*_PROCESS, "start_ns", "end_ns").collect()
+        rows = alignment.domains.with_domain(rows, None, "", "clock").sort(*_PROCESS, "start_ns")
+        shift = alignment.offsets(rows["clock"], rows["start_ns"])
+        rows = rows.with_columns(pl.col("start_ns") + shift, pl.col("end_ns") + shift).drop_nulls("start_ns")
+        reached = pl.col("end_ns").cum_max().shift().over(_PROCESS)
+        rows = rows.with_columns(start_ns=pl.max_horizontal("start_ns", pl.min_horizontal(reached, "end_ns")))
+        processes = rows.select(_PROCESS).unique(maintain_order=True).with_row_index("group")
+        process = lanes.join(processes, on=_PROCESS, how="left", maintain_order="left").select(
+            pl.when(pl.col("thread").is_not_null()).then("group")
+        )
+        return cls(Others.of(rows.join(processes, on=_PROCESS)), process.to_series())
+
+    def beside(self, steps: pl.DataFrame) -> pl.Series:
+        """Return how much of each step of a host thread the profiler spent on other threads of its process, in ns.
+
+        It may have held the thread up, by a lock or a core: no record says so, and it is no cause.
+
+        Args:
+            steps: Steps with ``lane`` and ``overhead``.
+        """
+        process = self.process.gather(steps["lane"])
+        asked = (process.is_not_null() & steps["overhead"].is_null()).to_numpy()
+        found = np.zeros(steps.height, np.int64)
+        start, end = (steps[c].to_numpy()[asked] for c in ("start_ns", "end_ns"))
+        found[asked] = overlap(process.fill_null(0).to_numpy()[asked].astype(np.int64), start, end, self.spans)
+        return pl.Series(found)
+
+
+def _overhead(graph: Graph) -> pl.LazyFrame:
+    """Return the ranges that are the profiler's own activity."""
+    ranges = graph.context.trace.scan("ranges")
+    return ranges.filter((pl.col("kind") == "overhead") & (pl.col("end_ns") > pl.col("start_ns")))
 
 
 def _activity(graph: Graph) -> pl.DataFrame:
     """Return what the profiler did on threads, disjoint: `_LANE`, ``begin``, ``until`` (common timebase), names."""
-    trace, alignment = graph.context.trace, graph.context.alignment
+    alignment = graph.context.alignment
     rows = (
-        trace.scan("ranges")
-        .filter((pl.col("kind") == "overhead") & (pl.col("end_ns") > pl.col("start_ns")))
+        _overhead(graph)
         .filter(pl.col("rank").is_not_null())
         .select(*_LANE, "start_ns", "end_ns", overhead="name")
         .collect()

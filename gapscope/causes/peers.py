@@ -25,22 +25,19 @@ _CORRELATION = ["source", "process", "correlation"]
 _ALIKE = ["source", "process", "name", "role", "size_bytes"]
 
 
-def with_unknown_peers(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
+def with_unknown_peers(lonely: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Cut the bodies of communication kernels whose peer is not known where moving can have begun.
 
     Args:
-        graph: The graph.
-        steps: Steps with ``item``, ``what``, ``name``, ``start_ns``, ``end_ns``.
+        lonely: Result of `lonely_of`.
+        steps: Steps with ``item``, ``what``, ``start_ns``, ``end_ns``.
 
     Returns:
         The steps with ``unpaired``: ``waiting``, ``moving`` or ``not split``; null: of anything else.
     """
-    waits = matching(steps["name"], f"{COMMUNICATION}|^gloo:recv$") & (steps["what"] == BODY)
-    bodies = steps["item"].filter(waits).drop_nulls().unique()
-    alone = pl.concat([_alone(graph, bodies.filter(bodies < graph.items.n_ops)), _messages(graph, bodies)])
-    if not alone.height:
+    if not lonely.height:
         return steps.with_columns(unpaired=pl.lit(None, dtype=pl.String))
-    joined = steps.join(alone, on="item", how="left", maintain_order="left")
+    joined = steps.join(lonely, on="item", how="left", maintain_order="left")
     is_of = (pl.col("what") == BODY) & pl.col("is_alone").fill_null(value=False)
     moving = joined.select(pl.when(is_of).then("moving_ns")).to_series()
     return (
@@ -57,18 +54,23 @@ def with_unknown_peers(graph: Graph, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _alone(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
-    """Return communication kernels without a known peer: ``item, is_alone, moving_ns``.
+def lonely_of(graph: Graph) -> pl.DataFrame:
+    """Return communication kernels and host receives without a known peer: ``item, is_alone, moving_ns``.
 
     ``moving_ns`` is when its bytes can have begun to move at the earliest; null: nothing tells.
     """
+    return pl.concat([_kernels(graph), _messages(graph)])
+
+
+def _kernels(graph: Graph) -> pl.DataFrame:
+    """Return communication kernels without a known peer."""
     items = graph.items
-    lonely = _without(graph, bodies, "send_recv", "collective")
-    names = items.ops["name"].gather(lonely)
-    names = names.filter(matching(names, COMMUNICATION)).unique()
+    communicating = matching(items.ops["name"], COMMUNICATION).arg_true()
+    lonely = _without(graph, communicating, "send_recv", "collective")
+    names = items.ops["name"].gather(lonely).unique()
     if not len(names):
         return pl.DataFrame(schema={"item": pl.Int64, "is_alone": pl.Boolean, "moving_ns": pl.Int64})
-    rows = items.ops["name"].to_physical().is_in(names.to_physical().implode()).arg_true()
+    rows = communicating.filter(items.ops["name"].gather(communicating).is_in(names.implode()))
     item = rows.to_numpy()
     alike = (
         items.ops_at(rows)
@@ -87,14 +89,13 @@ def _alone(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
     ).filter(pl.col("item").is_in(lonely.implode()))
 
 
-def _messages(graph: Graph, bodies: pl.Series) -> pl.DataFrame:
-    """Return host receives without a known sender, in the columns of `_alone`."""
-    n = graph.items.n_ops
-    lonely = _without(graph, bodies.filter(bodies >= n), "host_message")
-    names = graph.items.hosts["name"].gather(lonely - n).cast(pl.String)
-    received = lonely.filter(names == "gloo:recv").cast(pl.Int64).alias("item")
-    nothing = pl.lit(None, dtype=pl.Int64)
-    return received.to_frame().with_columns(is_alone=pl.lit(value=True), moving_ns=nothing)
+def _messages(graph: Graph) -> pl.DataFrame:
+    """Return host receives without a known sender, in the columns of `_kernels`."""
+    hosts = graph.items.hosts
+    ranges = hosts["family"].is_null().arg_true()  # API calls are of a family
+    received = ranges.filter(hosts["name"].gather(ranges).cast(pl.String) == "gloo:recv")
+    lonely = _without(graph, received.cast(pl.Int64) + graph.items.n_ops, "host_message").alias("item")
+    return lonely.to_frame().with_columns(is_alone=pl.lit(value=True), moving_ns=pl.lit(None, dtype=pl.Int64))
 
 
 def _without(graph: Graph, items: pl.Series, *kinds: str) -> pl.Series:

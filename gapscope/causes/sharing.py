@@ -7,6 +7,8 @@ although they alternate many times within each other's recordings; the name is t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -14,10 +16,13 @@ import polars as pl
 from gapscope.causes.cutting import cut_inside
 from gapscope.graph import Graph
 from gapscope.graph.items import Items
-from gapscope.graph.kernels import RESIDUAL
+from gapscope.graph.kernels import RESIDUAL, fixed, leaf
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+
+_CHANGES = {"item": pl.Int32, "last": pl.Int32}
+_NEVER = np.int64(2**62)
 
 FEWEST_CHANGES = 10
 FEWEST_IDLE_NS = 20_000
@@ -51,15 +56,16 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
         of_files = of_files.with_columns(host=pl.lit(named[0]))
     # Copies from and to the host run beside kernels of any process; within a device they are work like others.
     is_work = (pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False)
-    owners = items.streams.table.select("source", "process", "device").unique().join(of_files, on="source", how="left")
+    all_streams = items.lanes.filter(~pl.col("is_host")).select("source", "process", "device", "first", "until")
+    owners = all_streams.select("source", "process", "device").unique().join(of_files, on="source", how="left")
     owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
     owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
     if not owners.height:
         return pl.DataFrame(schema={"item": pl.Int64, "sharer": pl.String, "sharer_end": pl.Int64})
-    works = items.ops.select(is_work).to_series().to_numpy()
+    works = items.ops.select(is_work).to_series()
     found = []
     for _, here in owners.group_by("gpu", maintain_order=True):
-        streams = items.streams.table.join(
+        streams = all_streams.join(
             here.with_row_index("owner"), on=["source", "process", "device"], nulls_equal=True, maintain_order="left"
         )
         found.append(_changes(items, streams, works))
@@ -72,14 +78,7 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
     )
 
 
-_CHANGES = {"item": pl.Int32, "last": pl.Int32}
-
-
-_SHARES = (1 / 64, 1)
-"""Of the time of a GPU: where its first part shows that no two processes take turns, the rest is not looked at."""
-
-
-def _changes(items: Items, streams: pl.DataFrame, is_work: npt.NDArray[np.bool_]) -> pl.DataFrame:
+def _changes(items: Items, streams: pl.DataFrame, is_work: pl.Series) -> pl.DataFrame:
     """Return the operations of a GPU whose processes take turns before which another's ran last: ``item, last``.
 
     Args:
@@ -87,41 +86,89 @@ def _changes(items: Items, streams: pl.DataFrame, is_work: npt.NDArray[np.bool_]
         streams: ``owner, first, until``: the streams of the GPU.
         is_work: Which operations take turns.
     """
-    spans = streams.select("first", "until").rows()
-    starts = [items.start[first:until] for first, until in spans]
-    begin, end = min(int(s.min()) for s in starts), max(int(s.max()) for s in starts)
-    owners = streams["owner"].n_unique()
-    shared, changes = pl.DataFrame(), pl.DataFrame()
-    for share in _SHARES:
-        limit = begin + int((end - begin) * share)
-        parts = [first + np.flatnonzero(s <= limit) for (first, _), s in zip(spans, starts, strict=True)]
-        kept = [rows[is_work[rows]].astype(np.int32) for rows in parts]
-        owner = np.repeat(streams["owner"].to_numpy().astype(np.int32), [len(part) for part in kept])
-        changes = _all_changes(items, np.concatenate(kept), owner)
-        pairs = changes.group_by("to", "out").agg(n=pl.len(), least=pl.col("idle").min())
-        too_short = pairs.filter(pl.col("least") < FEWEST_IDLE_NS)
-        refuted = too_short.select(pl.struct(pl.min_horizontal("to", "out"), pl.max_horizontal("to", "out").alias("b")))
-        if refuted.to_series().n_unique() == owners * (owners - 1) // 2:
-            return pl.DataFrame(schema=_CHANGES)
-        back = pairs.rename({"to": "out", "out": "to", "n": "n_back", "least": "least_back"})
-        shared = pairs.join(back, on=["to", "out"]).filter(
-            (pl.min_horizontal("n", "n_back") >= FEWEST_CHANGES)
-            & (pl.min_horizontal("least", "least_back") >= FEWEST_IDLE_NS)
-        )
-    return changes.join(shared, on=["to", "out"], how="semi").select(pl.col(n).cast(t) for n, t in _CHANGES.items())
+    parts = []
+    for first, until in streams.select("first", "until").iter_rows():
+        ops = is_work[first:until].arg_true().to_numpy().astype(np.int32) + np.int32(first)
+        starts = items.start[ops]
+        parts.append(ops if (starts[1:] >= starts[:-1]).all() else ops[np.argsort(starts, kind="stable")])
+    owner, owners = streams["owner"].to_numpy().astype(np.int64), streams["owner"].n_unique()
+    until = np.cumsum([len(part) for part in parts])
+    n, least = np.zeros((owners, owners), np.int64), np.full((owners, owners), _NEVER, np.int64)
+    turns = _Turns(*(fixed(values) for values in (np.concatenate(parts), until, owner, items.start, items.end)))
+    first, nothing = np.concatenate([[0], until[:-1]]), np.zeros((0, 2), np.int32)
+    if not _take_turns(turns, first.copy(), n, least, np.zeros(n.shape, np.bool_), nothing):
+        return pl.DataFrame(schema=_CHANGES)
+    holds = (n >= FEWEST_CHANGES) & (least >= FEWEST_IDLE_NS)
+    shared = holds & holds.T
+    rows = np.empty((int(n[shared].sum()), 2), np.int32)
+    _take_turns(turns, first.copy(), n, least, shared, rows)
+    return pl.DataFrame(rows, schema=_CHANGES)
 
 
-def _all_changes(items: Items, of_gpu: Indices, owner: Indices) -> pl.DataFrame:
-    """Return where operations change from one owner to another: ``item, last, to, out, idle``.
+class _Turns(NamedTuple):
+    """Operations of a GPU, by stream and in order of their starts.
+
+    Attributes:
+        op: Their numbers.
+        until: Before which of these each stream ends.
+        owner: Owner of each stream.
+        start: Start of every item.
+        end: End of every item.
+    """
+
+    op: Indices
+    until: Ints
+    owner: Ints
+    start: Ints
+    end: Ints
+
+
+@leaf
+def _take_turns(  # noqa: C901, PLR0917 - one loop that carries its state
+    turns: _Turns, at: Ints, n: Ints, least: Ints, shared: npt.NDArray[np.bool_], rows: Indices
+) -> bool:
+    """Count the changes from one owner to another and write those down that are asked for.
 
     Args:
-        items: Operations and host items.
-        of_gpu: Operations of the GPU.
-        owner: Number of the process of each.
+        turns: The operations.
+        at: Where each stream begins; is moved on.
+        n: Changes to each owner from each other, counted up.
+        least: The shortest idle time at one, from its start to the end of all before.
+        shared: Changes between which owners are written down: the operation, and the one before it.
+        rows: Room for them.
+
+    Returns:
+        False: no two owners take turns. The rest was not looked at.
     """
-    order = np.argsort(items.start[of_gpu], kind="stable")
-    item, turn = of_gpu[order], owner[order]
-    at = np.flatnonzero(turn[1:] != turn[:-1]) + 1
-    over = np.maximum.accumulate(items.end[item])  # all so far had ended by then
-    idle = items.start[item[at]] - over[at - 1]
-    return pl.DataFrame({"item": item[at], "last": item[at - 1], "to": turn[at], "out": turn[at - 1], "idle": idle})
+    op, until, owner, start, end = turns
+    last, whose, over, k, left = -1, -1, -_NEVER, 0, len(n) * (len(n) - 1) // 2
+    while True:
+        one, two = -1, -1  # the stream whose next operation starts first, and the one after it; of equal ones the first
+        for s in range(len(until)):
+            if at[s] == until[s]:
+                continue
+            if one < 0 or start[op[at[s]]] < start[op[at[one]]]:
+                one, two = s, one
+            elif two < 0 or start[op[at[s]]] < start[op[at[two]]]:
+                two = s
+        if one < 0:
+            return True
+        limit = start[op[at[two]]] if two >= 0 else _NEVER
+        while at[one] < until[one]:
+            item = op[at[one]]
+            if start[item] > limit or (start[item] == limit and two < one):
+                break
+            to = owner[one]
+            if whose >= 0 and to != whose:
+                idle = start[item] - over
+                if idle < FEWEST_IDLE_NS <= min(least[to, whose], least[whose, to]):
+                    left -= 1
+                    if left == 0:
+                        return False
+                n[to, whose] += 1
+                least[to, whose] = min(least[to, whose], idle)
+                if shared[to, whose]:
+                    rows[k, 0], rows[k, 1] = item, last
+                    k += 1
+            last, whose, over = item, to, max(over, end[item])
+            at[one] += 1

@@ -13,6 +13,7 @@ from gapscope.causes.names import CAUSE
 from gapscope.causes.naming import Known, named
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL
+from gapscope.graph.walks import Walks
 from gapscope.schema import HANDOFFS, TILES, dtypes
 
 _PHASE = pl.Enum(["consumer_wait", "movement", "start_wait", "submission"])
@@ -24,6 +25,10 @@ PASSED: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int64,
 }
 """What a tile is of: columns of `gapscope.graph.STEP`, its cause, and the rank of its item."""
+
+
+_AT_ONCE = 16_384
+"""Handoffs that are explained at a time: while causes are named, a step takes many times the room of its tile."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,22 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
         return Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs)
     walks = find_walks(graph, walked)
     known = Known.of(graph, handoff_facts(graph, walked))
-    steps = named(known, walk_handoffs(graph, walked, walks))
-    about = about_causes(known, walks, steps)
+    stretches = [slice(first, first + _AT_ONCE) for first in range(0, walked.height, _AT_ONCE)]
+    parts = [_explained(known.part(rows), walked[rows], walks.part(rows)) for rows in stretches]
+    about, tiles, passed = (pl.concat(frames) for frames in zip(*parts, strict=True))
     empty = [c for c in about.columns if c != "handoff_id"]
     joined = handoffs.drop(empty).join(about, on="handoff_id", how="left", maintain_order="left")
-    ids = known.facts["handoff_id"].gather(steps["walk"])
-    passed = steps.with_columns(handoff_id=ids, rank="item_rank").select(pl.col(n).cast(t) for n, t in PASSED.items())
-    table = joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items())
-    return Explained(_tiles(known, steps), table, passed)
+    return Explained(tiles, joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items()), passed)
+
+
+def _explained(known: Known, walked: pl.DataFrame, walks: Walks) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return what `gapscope.causes.headroom.about_causes` says of some handoffs, their tiles, and what these are of."""
+    steps = named(known, walk_handoffs(known.graph, walked, walks).drop("next", "runner_up_ns"))
+    tiles = _tiles(known, steps)
+    # What both have in common is there once.
+    passed = tiles.select("handoff_id", "start_ns", "end_ns", "rank").hstack(steps.select("what", "item", "cause"))
+    passed = passed.select(pl.col(n).cast(t) for n, t in PASSED.items())
+    return about_causes(known, walks, steps), tiles, passed
 
 
 def _tiles(known: Known, steps: pl.DataFrame) -> pl.DataFrame:

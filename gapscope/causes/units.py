@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.graph import Graph
-from gapscope.graph.kernels import fixed, leaf
+from gapscope.graph.kernels import fixed, leaf, part
 from gapscope.schema import UNITS, dtypes
 
 Ints = npt.NDArray[np.int64]
@@ -135,11 +135,12 @@ def _last_on_host(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
     """Return ``mark_id, last, over_ns, first`` for the marks of one thread, by what that thread did alone."""
     first, until = graph.items.n_ops + int(marks["low"][0]), graph.items.n_ops + int(marks["high"][0])
     begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
+    node = _done_before(graph, first, until, np.concatenate([begin, end]))
     return marks.select(
         "mark_id",
-        last=pl.Series(_done_before(graph, first, until, end)).cast(pl.Int64),
+        last=pl.Series(node[len(begin) :]),
         over_ns=pl.col("end_ns").cast(pl.Int64),
-        first=pl.Series(_done_before(graph, first, until, begin)).cast(pl.Int64),
+        first=pl.Series(node[: len(begin)]),
     )
 
 
@@ -151,20 +152,39 @@ def _latest_launched(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
         marks: Ordered by ``low``, ``start_ns``; ``low`` and ``high`` are the numbers of their thread's host items.
     """
     items = graph.items
+    latest, operation = np.full(marks.height, NO_NODE, np.int64), np.full(marks.height, NO_NODE, np.int64)
+    _find_latest(graph.call, items.start, items.end, *_stretches(graph, marks), latest, operation)
+    nothing = pl.Series(operation == NO_NODE)
+    return pl.DataFrame(
+        {"operation": pl.Series(operation).set(nothing, None), "latest_ns": pl.Series(latest).set(nothing, None)}
+    )
+
+
+def _stretches(graph: Graph, marks: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    """Return where among the host items of their threads marks begin, where their threads end, and their ends.
+
+    Args:
+        graph: The graph.
+        marks: Ordered by ``low``, ``start_ns``; ``low`` and ``high`` are the numbers of their thread's host items.
+    """
+    items = graph.items
     until = items.n_ops + marks["high"].to_numpy().astype(np.int64)
-    end = marks["end_ns"].to_numpy()
     low = np.empty(marks.height, np.int64)
     for (thread,), of_thread in marks.with_row_index("n").group_by("low", maintain_order=True):
         rows = slice(int(of_thread["n"][0]), int(of_thread["n"][-1]) + 1)
         first = items.n_ops + int(thread)
         starts = items.start[first : until[rows][0]]
         low[rows] = first + np.searchsorted(starts, of_thread["start_ns"].to_numpy(), side="left")
-    latest, operation = np.full(marks.height, NO_NODE, np.int64), np.full(marks.height, NO_NODE, np.int64)
-    _find_latest(graph.call, items.start, items.end, fixed(low), fixed(until), fixed(end), latest, operation)
-    nothing = pl.Series(operation == NO_NODE)
-    return pl.DataFrame(
-        {"operation": pl.Series(operation).set(nothing, None), "latest_ns": pl.Series(latest).set(nothing, None)}
-    )
+    return fixed(low), fixed(until), fixed(marks["end_ns"].to_numpy())
+
+
+@part
+def _opened_before(call: int, k: int, low: Ints) -> int:
+    """Return the last mark that was opened before a call; looked for from another on."""
+    # Operations of a stream come in the order in which they were enqueued: most are of the mark of the one before.
+    if k < 0 or low[k] > call or (k + 1 < len(low) and low[k + 1] <= call):
+        return int(np.searchsorted(low, call, side="right")) - 1
+    return k
 
 
 @leaf
@@ -175,9 +195,7 @@ def _find_latest(  # noqa: PLR0917 - operations, marks and room for the answer
     k = -1
     for op in range(len(call)):
         c = call[op]
-        # Operations of a stream come in the order in which they were enqueued: most are of the mark of the one before.
-        if k < 0 or low[k] > c or (k + 1 < len(low) and low[k + 1] <= c):
-            k = np.searchsorted(low, c, side="right") - 1
+        k = _opened_before(c, k, low)
         if k < 0 or c >= until[k] or start[c] > end[k]:
             continue
         if operation[k] == NO_NODE or ended[op] >= latest[k]:
@@ -193,43 +211,69 @@ def _done_before(graph: Graph, first: int, until: int, at_ns: Ints) -> Ints:
         until: Number after its last.
         at_ns: Times; of several equal ones the node is the same.
     """
-    start_of, end_of = graph.items.start[first:until], graph.items.end[first:until]
-    by_end = np.argsort(end_of, kind="stable")
-    ended = np.searchsorted(end_of[by_end], at_ns, side="right") - 1
-    began = np.searchsorted(start_of, at_ns, side="right") - 1
-    end_node = 2 * (first + by_end[np.maximum(ended, 0)]) + 1
-    is_inside = (ended < 0) | (end_of[by_end[np.maximum(ended, 0)]] < start_of[np.maximum(began, 0)])
-    node = np.where(is_inside, 2 * (first + began), end_node)
-    return np.asarray(np.where(began < 0, NO_NODE, node), np.int64)
+    order, node = np.argsort(at_ns, kind="stable"), np.empty(len(at_ns), np.int64)
+    start, end = (values[first:until] for values in (graph.items.start, graph.items.end))
+    in_order = np.empty(len(at_ns), np.int64)
+    _find_done(fixed(start), fixed(end), fixed(at_ns[order]), first, np.empty(until - first, np.int32), in_order)
+    node[order] = in_order
+    return node
 
 
-def _launched(graph: Graph, marks: pl.DataFrame) -> tuple[Ints, Ints]:
-    """Return operations launched inside the marks of one thread, and the position of the mark of each.
+@leaf
+def _find_done(  # noqa: PLR0917 - a thread's items, times and room for the answer
+    start: Ints, end: Ints, at_ns: Ints, first: int, running: Indices, node: Ints
+) -> None:
+    """Write down the node that came last before each time; times are ordered, ``running`` is room for item numbers."""
+    i, n, last = 0, 0, -1  # items that began, how many of them are running, and of the others the one that ended last
+    for k in range(len(at_ns)):
+        n_before, n = n, 0
+        for r in range(n_before):
+            if end[running[r]] > at_ns[k]:
+                running[n] = running[r]
+                n += 1
+            else:
+                last = _later(end, last, running[r])
+        while i < len(start) and start[i] <= at_ns[k]:
+            if end[i] > at_ns[k]:
+                running[n] = i
+                n += 1
+            else:
+                last = _later(end, last, i)
+            i += 1
+        if i == 0:
+            node[k] = NO_NODE
+        elif last < 0 or end[last] < start[i - 1]:
+            node[k] = 2 * (first + i - 1)
+        else:
+            node[k] = 2 * (first + last) + 1
 
-    Args:
-        graph: The graph.
-        marks: Ordered by ``start_ns``; ``low`` and ``high`` are the numbers of the thread's host items.
-    """
-    items = graph.items
-    first, until = items.n_ops + int(marks["low"][0]), items.n_ops + int(marks["high"][0])
-    begin, end = (marks[c].to_numpy() for c in ("start_ns", "end_ns"))
-    low = first + np.searchsorted(items.start[first:until], begin, side="left")
-    launched = np.flatnonzero((graph.call >= first) & (graph.call < until))
-    of_mark = np.searchsorted(low, graph.call[launched], side="right") - 1
-    inside = of_mark >= 0
-    inside[inside] = items.start[graph.call[launched[inside]]] <= end[of_mark[inside]]
-    return launched[inside], of_mark[inside]
+
+@part
+def _later(end: Ints, one: int, two: int) -> int:
+    """Return which of two items ended later, of equal ones the later item; the first may be none (-1)."""
+    if one < 0 or end[two] > end[one] or (end[two] == end[one] and two > one):
+        return two
+    return one
 
 
-def step_kernels(graph: Graph) -> pl.DataFrame:
-    """Return ``item, mark_id``: which operations were launched inside which step mark."""
-    steps = _on_threads(graph, _unit_marks(graph).filter(pl.col("mark") == "step"))
-    parts = [pl.DataFrame(schema={"item": pl.Int64, "mark_id": pl.UInt32})]
-    for of_thread in steps.partition_by("low", maintain_order=True):
-        marks = of_thread.sort("start_ns", "end_ns")
-        launched, of_mark = _launched(graph, marks)
-        parts.append(pl.DataFrame({"item": launched, "mark_id": marks["mark_id"].gather(of_mark)}))
-    return pl.concat(parts)
+def step_marks(graph: Graph) -> Indices:
+    """Return the number of the step mark that each operation was launched inside; -1: it was inside none."""
+    marks = _on_threads(graph, _unit_marks(graph).filter(pl.col("mark") == "step")).sort("low", "start_ns", "end_ns")
+    found = np.full(graph.items.n_ops, NO_NODE, np.int32)
+    _find_marks(graph.call, graph.items.start, *_stretches(graph, marks), found)
+    return found
+
+
+@leaf
+def _find_marks(  # noqa: PLR0917 - operations, marks and room for the answer
+    call: Indices, start: Ints, low: Ints, until: Ints, end: Ints, found: Indices
+) -> None:
+    """Write down the mark that each operation was launched inside."""
+    k = -1
+    for op in range(len(call)):
+        k = _opened_before(call[op], k, low)
+        if k >= 0 and call[op] < until[k] and start[call[op]] <= end[k]:
+            found[op] = k
 
 
 def _on_threads(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:

@@ -59,6 +59,10 @@ class Walks:
     bounds: Ints
     window: Ints
 
+    def part(self, rows: slice) -> Walks:
+        """Return some of them."""
+        return Walks(self.begin[rows], self.finish[rows], self.consumer[rows], self.bounds, self.window[rows])
+
 
 def find_walks(graph: Graph, handoffs: pl.DataFrame) -> Walks:
     """Return where the walks of handoffs begin and end; position is number.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
 
-from gapscope.causes.overlaps import overlap, overlap_with
-from gapscope.causes.work import time_of_steps
+from gapscope.causes.naming import _CUTS, _cut
+from gapscope.causes.overlaps import Others, overlap, overlap_of_few
+from gapscope.causes.sharing import FEWEST_CHANGES, _changes
+from gapscope.causes.units import _done_before
+from gapscope.causes.work import by_kind, time_of_steps
 from gapscope.clocks.observations import BINS, KEPT_PER_BIN, thin
 from gapscope.correlation import Rows
 
@@ -44,21 +50,88 @@ def test_overlap_is_what_others_spend_in_each_window(seed):
     each = np.minimum(end[:, None], until[None, :]) - np.maximum(start[:, None], begin[None, :])
     wanted = (np.maximum(each, 0) * (group[:, None] == of[None, :])).sum(axis=1)
     others = pl.DataFrame({"group": of, "start_ns": begin, "end_ns": until})
-    np.testing.assert_array_equal(overlap(group, start, end, others), wanted)
-    halves = [(k, begin[h][of[h] == k], until[h][of[h] == k]) for k in range(3) for h in (slice(30), slice(30, None))]
-    np.testing.assert_array_equal(overlap_with(group, start, end, halves), wanted)
+    np.testing.assert_array_equal(overlap(group, start, end, Others.of(others)), wanted)
+    for k in range(3):
+        few = overlap_of_few(
+            start[group == k], end[group == k], begin, until, np.where(of == k, 5, -1).astype(np.int32)
+        )
+        np.testing.assert_array_equal(few, wanted[group == k])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_time_of_a_step_counts_kernels_side_by_side_once(seed):
     rng = np.random.default_rng(seed)
-    step, start = rng.integers(0, 4, 50).astype(np.int32), rng.integers(0, 1_000, 50)
+    step, start = rng.integers(-1, 4, 50).astype(np.int32), rng.integers(0, 1_000, 50)
+    start[step == 2] = np.sort(start[step == 2])  # of one stream
     end = start + rng.integers(1, 60, 50)
-    count, length, beside = time_of_steps(step, start, end, end - start, 5)
+    order, first = by_kind(step, 5)
+    length = time_of_steps(order, first, start, end)
     for k in range(5):
         mine = np.flatnonzero(step == k)
         moments = {t for i in mine for t in range(start[i], end[i])}
-        assert (count[k], length[k], beside[k]) == (len(mine), len(moments), (end - start)[mine].sum())
+        assert (first[k + 1] - first[k], length[k]) == (len(mine), len(moments))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_owners_of_a_gpu_take_turns_in_order_of_starts(seed):
+    """Three processes, one with two streams of which the second is out of order; long operations refute its turns."""
+    rng = np.random.default_rng(seed)
+    start = rng.permutation(1_000)[:400] * 30_000
+    start[:200] = np.sort(start[:200].reshape(2, 100), axis=1).ravel()
+    start[300:] = np.sort(start[300:])
+    start[200:210] = start[:10]
+    end = start + rng.choice([20, 9_000], 400)
+    if seed % 2:
+        end[rng.integers(0, 100, 20)] += 65_000
+    is_work, owner = rng.random(400) < 0.9, np.repeat([0, 1, 0, 2], 100)
+    streams = pl.DataFrame({"owner": [0, 1, 0, 2], "first": [0, 100, 200, 300], "until": [100, 200, 300, 400]})
+    found = _changes(SimpleNamespace(start=start, end=end), streams, pl.Series(is_work))
+    rows = sorted(np.flatnonzero(is_work), key=lambda op: (start[op], op // 100))
+    changes, over = {}, end[rows[0]]
+    for last, op in pairwise(rows):
+        over = max(over, end[last])
+        if owner[op] != owner[last]:
+            changes.setdefault((owner[op], owner[last]), []).append((op, last, start[op] - over))
+    good = {k for k, v in changes.items() if len(v) >= FEWEST_CHANGES and min(v, key=lambda c: c[2])[2] >= 20_000}
+    wanted = {(op, last) for k, v in changes.items() if {k, k[::-1]} <= good for op, last, _ in v}
+    assert wanted or seed % 2
+    assert set(found.rows()) == wanted
+    assert found.height == len(wanted)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_came_last_before_a_time_is_the_latest_start_or_end(seed):
+    """Items that enclose each other, overlap, and are equal."""
+    rng = np.random.default_rng(seed)
+    start = np.sort(rng.integers(0, 200, 60))
+    end = start + rng.integers(0, 40, 60)
+    at = rng.integers(-5, 260, 50)
+    graph = SimpleNamespace(items=SimpleNamespace(start=start, end=end))
+    for first, until in ((0, 60), (20, 45)):
+        for t, node in zip(at, _done_before(graph, first, until, at), strict=True):
+            began = [i for i in range(first, until) if start[i] <= t]
+            ended = [i for i in began if end[i] <= t]
+            last = max(ended, key=lambda i: (end[i], i), default=None)
+            if not began:
+                assert node == -1
+            elif last is None or end[last] < start[began[-1]]:
+                assert node == 2 * began[-1]
+            else:
+                assert node == 2 * last + 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_steps_are_cut_at_each_moment_inside_once(seed):
+    rng = np.random.default_rng(seed)
+    start = rng.integers(0, 50, 40)
+    steps = pl.DataFrame({"walk": rng.integers(0, 5, 40), "start_ns": start, "end_ns": start + rng.integers(1, 30, 40)})
+    facts = pl.DataFrame({c: rng.integers(0, 60, 5) for c in _CUTS}).with_columns(submit_ns=pl.lit(None, pl.Int64))
+    cut = _cut(facts, steps)
+    wanted = []
+    for walk, begin, until in steps.rows():
+        inside = {m for m in facts.row(walk) if m is not None and begin < m < until}
+        wanted += [(walk, *span) for span in pairwise(sorted({begin, until} | inside))]
+    assert cut.rows() == wanted
 
 
 @pytest.mark.parametrize("seed", SEEDS)

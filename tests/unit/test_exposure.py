@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import gapscope
+from gapscope.causes import exposure, tiles
 from gapscope.testing import Recording, trace
 from tests.unit.test_causes import US, Run, ns
 
@@ -201,3 +202,13 @@ def test_a_recording_with_steps_alone_has_units():
     assert unit(found, "7", at=0) == (0, 5, 60)
     # The call took 1 ns; nothing is recorded of the thread before it.
     assert held(found, "7") == {("compute", 0): 40, ("latency", 0): 9.999, ("host", 0): 0.001, ("unknown", 0): 5}
+
+
+def test_handoffs_and_units_are_explained_alike_however_many_at_a_time(monkeypatch):
+    whole = analyzed(run_of((0, 0, 340), (1, 0, 80)))
+    for module in (tiles, exposure):
+        monkeypatch.setattr(module, "_AT_ONCE", 1)
+    parts = analyzed(run_of((0, 0, 340), (1, 0, 80)))
+    assert whole.tiles["handoff_id"].n_unique() == 3
+    for table in ("handoffs", "tiles", "exposure"):
+        assert getattr(parts, table).equals(getattr(whole, table))
