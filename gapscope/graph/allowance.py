@@ -1,68 +1,79 @@
-"""How late each node of the graph may be with some ends no later than they were, and what would hold there then."""
+"""How much later each node of the graph may be with some ends no later than they were, and what would hold it then."""
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from gapscope.graph.forward import Forward
-from gapscope.graph.kernels import NONE
+from gapscope.graph.forward import STRUCK, Forward, held
+from gapscope.graph.kernels import NONE, leaf
+from gapscope.graph.narrow import Narrow, length_at
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
-NEVER = np.int64(2**62)
+NEVER = 2**62
 """Later than anything: no end hangs on it."""
 
 
-def latest(forward: Forward, ends: Ints, until: Ints) -> tuple[Ints, Indices]:
-    """Return how late each node may be while none of some nodes is later than a time.
+def latest(forward: Forward, ends: Ints, spare: Ints) -> tuple[Ints, Indices]:
+    """Return how much later each node may be while none of some nodes is later than it may.
 
     Args:
         forward: The graph.
         ends: Nodes that must not be later; may repeat.
-        until: Than when, each.
+        spare: Than by how much, each.
 
     Returns:
-        The time of each node at the latest (`NEVER`: none of them hangs on it), and the way that allows no more (of
-        those that lead on from the node; NONE: it is one of ``ends`` itself, or nothing hangs on it).
+        By how much each node may be later at the most (`NEVER`: none of them hangs on it), and the way that allows no
+        more (of those that lead on from the node; NONE: it is one of ``ends`` itself, or nothing hangs on it).
     """
-    return _latest(forward.order, forward.first, forward.source, forward.lag, forward.binding, forward.residual,
-                   len(forward.time), ends, until)  # fmt: skip
+    later, way = np.full(len(forward.node), NEVER, np.int64), np.full(len(forward.node), NONE, np.int32)
+    np.minimum.at(later, ends, spare)
+    _latest(forward.order, forward.first, forward.source, forward.slack, later, way)
+    return later, way
 
 
-@nb.njit(cache=True, nogil=True)
+@leaf
 def _latest(  # noqa: PLR0917 - what it needs
-    order: Indices,
-    first: Indices,
-    source: Indices,
-    lag: Ints,
-    binding: Indices,
-    residual: Ints,
-    n: int,
-    ends: Ints,
-    until: Ints,
-) -> tuple[Ints, Indices]:
-    allowed, way = np.full(n, 2**62, np.int64), np.full(n, NONE, np.int32)
-    for i in range(len(ends)):
-        allowed[ends[i]] = min(allowed[ends[i]], until[i])
+    order: Indices, first: Indices, source: Indices, slack: Narrow, later: Ints, way: Indices
+) -> None:
     for i in range(len(order) - 1, -1, -1):
         node = order[i]
-        if allowed[node] == 2**62 or binding[node] == NONE:
+        if later[node] == NEVER:
             continue
         for j in range(first[node], first[node + 1]):
-            if lag[j] == -(2**61):
-                continue
-            ready = allowed[node] - residual[node] - lag[j]
-            if ready < allowed[source[j]]:
-                allowed[source[j]], way[source[j]] = ready, j
-    return allowed, way
+            earlier = length_at(slack, j)
+            if earlier != STRUCK and later[node] + earlier < later[source[j]]:
+                later[source[j]], way[source[j]] = later[node] + earlier, j
 
 
-@nb.njit(cache=True, nogil=True)
-def _absorbers(first: Indices, via: Indices, binding: Indices, way: Indices, begin: Ints) -> Ints:
-    found = np.full(len(begin), NONE, np.int64)
+def reaching(forward: Forward, ends: Ints) -> Bools:
+    """Return which nodes any of some nodes hangs on: those of which `latest` knows how late they may be.
+
+    Args:
+        forward: The graph.
+        ends: Those nodes; may repeat.
+    """
+    is_reaching = np.zeros(len(forward.node), np.bool_)
+    is_reaching[ends] = True
+    _reaching(forward.order, forward.first, forward.source, forward.slack, is_reaching)
+    return is_reaching
+
+
+@leaf
+def _reaching(order: Indices, first: Indices, source: Indices, slack: Narrow, is_reaching: Bools) -> None:
+    for i in range(len(order) - 1, -1, -1):
+        if is_reaching[order[i]]:
+            for j in range(first[order[i]], first[order[i] + 1]):
+                is_reaching[source[j]] |= length_at(slack, j) != STRUCK
+
+
+@leaf
+def _absorbers(  # noqa: PLR0917 - what it needs
+    number: Indices, first: Indices, slack: Narrow, held_by: Indices, way: Indices, begin: Ints, found: Ints
+) -> None:
     for i in range(len(begin)):
         node = begin[i]
         while node != NONE and way[node] != NONE:
@@ -74,11 +85,10 @@ def _absorbers(first: Indices, via: Indices, binding: Indices, way: Indices, beg
                     low = middle
                 else:
                     high = middle
-            if binding[low] != j:
-                found[i] = via[binding[low]]
+            if held(number[low], first[low], first[low + 1], slack) != j:
+                found[i] = held_by[low]
                 break
             node = low
-    return found
 
 
 def absorbers(forward: Forward, way: Indices, begin: Ints) -> Ints:
@@ -91,4 +101,6 @@ def absorbers(forward: Forward, way: Indices, begin: Ints) -> Ints:
         way: Second result of `latest`.
         begin: The nodes; NONE is skipped.
     """
-    return np.asarray(_absorbers(forward.first, forward.via, forward.binding, way, begin))
+    found = np.full(len(begin), NONE, np.int64)
+    _absorbers(forward.node, forward.first, forward.slack, forward.held_by, way, begin, found)
+    return found

@@ -14,13 +14,14 @@ from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.units import NO_NODE, Units
 from gapscope.errors import ReplayError
 from gapscope.graph import Graph, find_walks
-from gapscope.graph.allowance import NEVER, latest
+from gapscope.graph.allowance import latest, reaching
 from gapscope.graph.forward import Forward, forward_of
 from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, leaf
 from gapscope.whatif.timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 EDGE = ("kind", "group", "src_rank", "dst_rank", "channel", "direction")
 
@@ -89,7 +90,7 @@ class Model:
 
     @cached_property
     def allowed(self) -> tuple[Ints, Indices]:
-        """How late each node may be with all units ending when they did (`gapscope.graph.allowance.latest`).
+        """How much later each node may be with all units ending when they did (`gapscope.graph.allowance.latest`).
 
         A rank that was not the last to end a unit may end it later, as late as the last.
         """
@@ -100,17 +101,16 @@ class Model:
         known = ends.with_columns(unit_ns=end_ns).drop_nulls()
         node = self.forward.places(known["node"].to_numpy())
         spare = (known["unit_ns"] - known["end_ns"]).to_numpy()
-        return latest(self.forward, node, self.forward.time[node] + spare)
+        return latest(self.forward, node, spare)
 
     @cached_property
-    def _reaching(self) -> Ints:
-        """How late each node may be for what each unit ended with, of its last rank alone."""
-        last = self.forward.places(self.units.last[self.units.last != NO_NODE])
-        return latest(self.forward, last, self.forward.time[last])[0]
+    def _reaching(self) -> Bools:
+        """Which nodes what a unit ended with hangs on, of its last rank alone."""
+        return reaching(self.forward, self.forward.places(self.units.last[self.units.last != NO_NODE]))
 
     def reaches_an_end(self, places: Ints) -> bool:
         """Tell whether what a step or request ended with hangs on any of some nodes of `forward`."""
-        return bool((self._reaching[places] < NEVER).any()) if len(places) else False
+        return bool(self._reaching[places].any())
 
     def _name(self, node: int) -> str:
         items, item = self.graph.items, node // 2

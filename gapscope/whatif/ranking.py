@@ -52,24 +52,24 @@ def ranked(model: Model) -> pl.DataFrame:
         numbers, on=["cause", "rank"], how="left", nulls_equal=True, maintain_order="left"
     )  # fmt: skip
     number = every["number"].fill_null(-1).to_numpy()
-    listed_ns, rows = int(sums["handoff_ns"].sum()), []
+    listed_ns, rows, room = int(sums["handoff_ns"].sum()), [], model.forward.room()
     for to in ("0", P10):
         gone = shrunk(model, Scenario(to=to)).to_numpy()
         for i, (cause, rank, handoff_ns, handoffs) in enumerate(sums.iter_rows()):
             one = {"cause": cause, "rank": rank, "to": to, "handoff_ns": handoff_ns, "handoffs": handoffs}
-            rows.append(_row(model, gone, number == i, unit) | one)
+            rows.append(_row(model, gone, number == i, unit, room) | one)
         if sums.height > 1:
             of_any = model.parts.filter(pl.Series(number >= 0) & pl.col("counted"))["handoff"].n_unique()
             both = {"cause": None, "rank": None, "to": to, "handoff_ns": listed_ns, "handoffs": of_any}
-            rows.append(_row(model, gone, number >= 0, unit) | both)
+            rows.append(_row(model, gone, number >= 0, unit, room) | both)
     table = pl.DataFrame(rows, schema=dtypes(FIXES))
     return table.sort(
         pl.col("to") != "0", pl.col("cause").is_null(), -pl.col("sooner_high_p50_ns"), "cause", "rank", nulls_last=True
     )
 
 
-def _row(model: Model, gone: Ints, chosen: Bools, unit: str) -> dict[str, object]:
-    effect = sooner(model, gone_before(model, gone, chosen))
+def _row(model: Model, gone: Ints, chosen: Bools, unit: str, room: Ints) -> dict[str, object]:
+    effect = sooner(model, gone_before(model, gone, chosen), room)
     table = model.timeline.table
     mine = table.select((pl.col("unit") == unit) & pl.col("steady")).to_series()
     before = table["before_ns"].filter(mine).quantile(0.5, interpolation="linear")

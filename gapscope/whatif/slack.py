@@ -31,12 +31,12 @@ def unit_slack(model: Model) -> pl.DataFrame:
     begin = np.where(known, begin, NO_NODE)
     begin[known] = forward.places(begin[known])
     slack = np.full(len(begin), NEVER, np.int64)
-    slack[known] = allowed[begin[known]] - forward.time[begin[known]]
-    held = absorbers(forward, next_way, np.where(known & (slack > 0) & (slack < NEVER // 2), begin, NO_NODE))
+    slack[known] = allowed[begin[known]]
+    held = absorbers(forward, next_way, np.where(known & (slack > 0) & (slack < NEVER), begin, NO_NODE))
     item = pl.Series(held).replace(NO_NODE, None) // 2
     facts = item_facts(model.graph, item).select("item", absorbed_rank="item_rank", absorbed_by="label")
     table = walked.select(
-        "handoff_id", unit_slack_ns=pl.Series(np.where(slack < NEVER // 2, slack, -1)).replace(-1, None), item=item
+        "handoff_id", unit_slack_ns=pl.Series(np.where(slack < NEVER, slack, -1)).replace(-1, None), item=item
     )
     joined = table.join(facts, on="item", how="left", maintain_order="left")
     return joined.select(pl.col(n).cast(t) for n, t in dtypes(SLACK).items())
