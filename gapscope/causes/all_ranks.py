@@ -35,7 +35,8 @@ class Transfers:
         """Return those of a graph."""
         edges = graph.edges
         between = np.flatnonzero((edges.kind == TYPE["send_recv"]) | (edges.kind == TYPE["collective"]))
-        node = np.searchsorted(edges.first, between, side="right") - 1
+        # Of another type than `first` itself they would have all of it copied to theirs.
+        node = np.searchsorted(edges.first, between.astype(edges.first.dtype), side="right") - 1
         one, other = node // 2, edges.source[between] // 2
         pairs = pl.DataFrame({"item": np.concatenate([one, other]), "peer": np.concatenate([other, one])}).unique()
         return cls(graph, node, edges.ready[between], pairs)

@@ -159,7 +159,8 @@ def contracted(g: Arrays, bounds: Ints, edges: Ints, asked: Ints) -> Forward:
         edges: Where the windows begin, and where the last ends.
         asked: Nodes that may lose time, or of which times will be asked for; may repeat.
     """
-    asked = np.unique(asked)
+    asked = np.sort(asked)  # numpy's unique takes thirty times as long
+    asked = asked[np.append(asked[:-1] != asked[1:], True)[: len(asked)]]
     root = np.full(2 * len(g.start), UNKNOWN, np.int32)
     root[asked] = WANTED
     c = contract(g, bounds, edges, root, len(asked))

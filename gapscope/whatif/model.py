@@ -17,6 +17,7 @@ from gapscope.graph import Graph, find_walks
 from gapscope.graph.allowance import latest, reaching
 from gapscope.graph.forward import Forward, forward_of
 from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, leaf
+from gapscope.whatif.classes import Classes
 from gapscope.whatif.timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
@@ -143,17 +144,28 @@ class Model:
         )  # fmt: skip
 
     @cached_property
-    def by_node(self) -> pl.DataFrame:
-        """Rows of `parts` that lie before a node, in the order of that and of their times.
+    def classes(self) -> Classes:
+        """Which of `parts` are of one cause on one rank."""
+        return Classes.of(self.parts)
 
-        Columns: ``row`` (of `parts`), ``place`` (of the node in `forward`), ``start_ns, end_ns``.
+    @cached_property
+    def by_node(self) -> tuple[Indices, Indices]:
+        """Rows of `parts` that lie before a node, in the order of that and of their times; where each node stands.
+
+        That is where it stands in `forward`.
         """
-        known = self.parts.select("node", "start_ns", "end_ns").with_row_index("row").drop_nulls("node")
-        known = known.sort("node", "start_ns", "end_ns", "row")
-        node = known["node"].to_numpy()
-        is_first = np.concatenate([np.ones(min(len(node), 1), np.bool_), node[1:] != node[:-1]])
+        parts = self.parts
+        every = parts["node"].fill_null(NO_NODE).to_numpy()
+        row = np.argsort(every, kind="stable")[parts["node"].null_count() :]
+        node = every[row]
+        # Few nodes have several tiles before them: those are put in order by themselves.
+        is_first = np.append(True, node[1:] != node[:-1])[: len(node)]
+        shared = np.flatnonzero(~(is_first & np.append(is_first[1:], True)[: len(node)]))
+        some = row[shared]
+        times = (parts[c].gather(some).to_numpy() for c in ("end_ns", "start_ns"))
+        row[shared] = some[np.lexsort((*times, every[some]))]
         place = self.forward.places(node[is_first])[np.cumsum(is_first) - 1]
-        return known.select("row", "start_ns", "end_ns", place=pl.Series(place, dtype=pl.Int32))
+        return row.astype(np.int32), place.astype(np.int32)
 
     @cached_property
     def _nodes(self) -> pl.Series:
