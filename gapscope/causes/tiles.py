@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.details import details
@@ -34,11 +36,13 @@ class Explained:
         tiles: Table ``tiles`` of `gapscope.schema`.
         handoffs: Table ``handoffs`` with its columns about causes.
         passed: What each tile is of: ``handoff_id, start_ns, end_ns, what, item, cause, rank``.
+        begin: Node of the graph that the walk of each handoff with a gap begins at, in their order; -1: unknown.
     """
 
     tiles: pl.DataFrame
     handoffs: pl.DataFrame
     passed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PASSED))
+    begin: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
@@ -60,7 +64,7 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
     ids = known.facts["handoff_id"].gather(steps["walk"])
     passed = steps.with_columns(handoff_id=ids, rank="item_rank").select(pl.col(n).cast(t) for n, t in PASSED.items())
     table = joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items())
-    return Explained(_tiles(known, steps), table, passed)
+    return Explained(_tiles(known, steps), table, passed, walks.begin)
 
 
 def _tiles(known: Known, steps: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numba as nb
 import numpy as np
@@ -90,28 +91,33 @@ class Forward:
         Args:
             nodes: Their numbers in the graph; of those that were asked for (`forward_of`).
         """
-        found = np.searchsorted(self.asked, nodes)
-        if (found == len(self.asked)).any() or (self.asked[found] != nodes).any():
+        found = np.empty(len(nodes), np.int64)
+        if _places(self.asked, self.place, nodes, found) < len(nodes):
             raise KeyError("a node that was not asked for")
-        return self.place[found].astype(np.int64)
+        return found
 
-    def room(self) -> Ints:
-        """Return room for a replay: ``[node, residuals]``."""
+    @cached_property
+    def _room(self) -> Ints:
         return np.empty((len(self.node), 2), np.int64)
 
-    def sooner(self, gone: tuple[Ints, Ints], room: Ints) -> Ints:
+    def forget(self) -> None:
+        """Free the room for a replay; the next one makes it again."""
+        self.__dict__.pop("_room", None)
+
+    def sooner(self, gone: tuple[Ints, Ints]) -> Ints:
         """Return by how much sooner each node would have happened: columns `STICKY` and `FLOOR`.
+
+        They are written over by the next replay.
 
         Args:
             gone: Nodes (as they stand here), and how much of the time right before each is gone (no more than there is
                 of it).
-            room: Result of `room`; what is returned stands there until the next replay.
         """
         _replay(
             self.node, self.order, self.first, self.source, self.slack, self.kind, self.residual, self.floor, *gone,
-            room,
+            self._room,
         )  # fmt: skip
-        return room
+        return self._room
 
     def replay(self, gone: Mapping[int, int], residuals: int = STICKY) -> Ints:
         """Return when each node would have happened.
@@ -121,12 +127,12 @@ class Forward:
             residuals: `STICKY` or `FLOOR`.
         """
         some = np.array(list(gone.keys()), np.int64), np.array(list(gone.values()), np.int64)
-        return np.asarray(self.time - self.sooner(some, self.room())[:, residuals])
+        return np.asarray(self.time - self.sooner(some)[:, residuals])
 
     def diverging(self) -> int | None:
         """Return the first node that a replay without a change does not give back exactly; None: there is none."""
         nothing = np.zeros(0, np.int64)
-        sooner = self.sooner((nothing, nothing), self.room())
+        sooner = self.sooner((nothing, nothing))
         if not sooner.any():
             return None
         return int(self.order[np.flatnonzero(sooner[self.order].any(axis=1))[0]])
@@ -324,6 +330,27 @@ def _floors_of(c: Contracted) -> Ints:
                 else np.partition(long, at - short[-1])[at - short[-1]]
             )
     return floor
+
+
+@leaf
+def _places(asked: Ints, place: Indices, nodes: Ints, found: Ints) -> int:
+    """Fill in where nodes stand; return how many of them there are before the first that was not asked for."""
+    at = -1
+    for i in range(len(nodes)):
+        at += 1  # mostly they come in order
+        if at >= len(asked) or asked[at] != nodes[i]:
+            low, high = 0, len(asked)
+            while low < high:
+                middle = (low + high) // 2
+                if asked[middle] < nodes[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            at = low
+            if at == len(asked) or asked[at] != nodes[i]:
+                return i
+        found[i] = place[at]
+    return len(nodes)
 
 
 @part

@@ -96,7 +96,7 @@ def effects(model: Model, scenario: Scenario) -> Effects:
     fits, gone = fitting(model, scenario), shrunk(model, scenario)
     lost = gone.filter(fits & model.parts["node"].is_null()).sum()
     chosen, gone_ns = fits.to_numpy(), gone.to_numpy()
-    found = sooner(model, gone_before(model, gone_ns, chosen), model.forward.room())
+    found = sooner(model, gone_before(model, gone_ns, chosen))
     units = model.timeline.table.with_columns(
         pl.lit(None, pl.Int64).alias(n) if v is None else pl.Series(n, v, pl.Int64) for n, v in found.items()
     )
@@ -104,13 +104,12 @@ def effects(model: Model, scenario: Scenario) -> Effects:
                    clock_error(model, gone_ns, chosen))  # fmt: skip
 
 
-def sooner(model: Model, removed: tuple[Ints, Ints], room: Ints) -> dict[str, Ints | None]:
+def sooner(model: Model, removed: tuple[Ints, Ints]) -> dict[str, Ints | None]:
     """Return by how much sooner each row of `gapscope.whatif.timeline.Timeline` would have ended, with time gone.
 
     Args:
         model: The model.
         removed: Result of `gapscope.whatif.losses.gone_before`.
-        room: Room for the replay (`gapscope.graph.forward.Forward.room`).
 
     Returns:
         The last four columns of `Effects.units`; None where nobody knows.
@@ -119,7 +118,7 @@ def sooner(model: Model, removed: tuple[Ints, Ints], room: Ints) -> dict[str, In
         # What brings them on their way is not recorded: that no end moves says nothing.
         return dict.fromkeys(n for n in UNIT_EFFECT if "sooner" in n)
     of_begin, of_end = [], []
-    found = model.forward.sooner(removed, room)
+    found = model.forward.sooner(removed)
     for residuals in (STICKY, FLOOR):
         begin, end = model.timeline.earlier(found[:, residuals])
         of_begin.append(end - begin)

@@ -13,7 +13,7 @@ from gapscope.causes import Explained
 from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.units import NO_NODE, Units
 from gapscope.errors import ReplayError
-from gapscope.graph import Graph, find_walks
+from gapscope.graph import Graph
 from gapscope.graph.allowance import latest, reaching
 from gapscope.graph.forward import Forward, forward_of
 from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, leaf
@@ -64,7 +64,8 @@ class Model:
         lose = self.parts["node"].drop_nulls().to_numpy()
         units = self.units
         asked: Ints = np.concatenate([
-            lose, self.transfers.peers_of(lose), units.last, units.first, units.ends["node"].to_numpy(), self.begin
+            lose, self.transfers.peers_of(lose), units.last, units.first, units.ends["node"].to_numpy(),
+            self.explained.begin,
         ])  # fmt: skip
         return np.asarray(asked[asked != NO_NODE])
 
@@ -84,14 +85,13 @@ class Model:
         has_gap = (pl.col("gap_ns") >= 0).fill_null(value=False)
         return self.explained.handoffs.filter(has_gap & (pl.col("order") == "ok"))
 
-    @cached_property
-    def begin(self) -> Ints:
-        """Node that the walk of each of `walked` begins at."""
-        return find_walks(self.graph, self.walked).begin if self.walked.height else np.zeros(0, np.int64)
+    def forget(self) -> None:
+        """Free what replays work in; the next one makes it again."""
+        if "forward" in self.__dict__:
+            self.forward.forget()
 
-    @cached_property
     def allowed(self) -> tuple[Ints, Indices]:
-        """How much later each node may be with all units ending when they did (`gapscope.graph.allowance.latest`).
+        """How much later each node may be with all units ending when they did, and what takes that up (`latest`).
 
         A rank that was not the last to end a unit may end it later, as late as the last.
         """

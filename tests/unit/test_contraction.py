@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapscope.graph import forward as compiled
-from gapscope.graph.allowance import NEVER, absorbers, latest, reaching
+from gapscope.graph.allowance import NEVER, latest, reaching
 from gapscope.graph.contraction import TOP, window_of
 from gapscope.graph.edges import TYPE
 from gapscope.graph.forward import Forward, _floors_of, contracted, whole
@@ -59,13 +59,13 @@ def test_allowances_equal_those_of_the_whole(case, data):
     some = data.draw(st.sets(st.sampled_from(asked.tolist()))) if len(asked) else set()
     ends = np.array(sorted(some), np.int64)
     spare = np.array([data.draw(st.integers(0, 20)) for _ in ends], np.int64)
-    later, way = latest(f, ends, spare)
-    again, way_again = latest(small, small.places(ends), spare)
+    later, absorber = latest(f, ends, spare)
+    again, absorber_again = latest(small, small.places(ends), spare)
     assert again[small.places(asked)].tolist() == later[asked].tolist()
     assert reaching(small, small.places(ends)).tolist() == (again != NEVER).tolist()
     # Of several that allow no more, another may be named: one is where the whole names one.
-    named = np.array(absorbers(f, way, asked))
-    named_again = np.array(absorbers(small, way_again, small.places(asked)))
+    named = absorber[asked]
+    named_again = absorber_again[small.places(asked)]
     assert set(named_again.tolist()) <= {NONE, *f.held_by.tolist()}
     strict = _one_way_each(f, later)
     if strict:

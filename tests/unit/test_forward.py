@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapscope.graph import forward as compiled
-from gapscope.graph.allowance import NEVER, absorbers, latest, reaching
+from gapscope.graph.allowance import NEVER, latest, reaching
 from gapscope.graph.edges import TYPE, TYPES
 from gapscope.graph.forward import FLOOR, STICKY, STRUCK, inner_waits
 from gapscope.graph.kernels import LAUNCH, NONE
@@ -219,14 +219,12 @@ def test_latest_and_absorbers_equal_those_of_the_plain_version(case, data):
     f, plain = forward(g, bounds, edges), PlainForward(g, bounds, edges)
     nodes = st.integers(0, max(plain.n - 1, 0))
     ends = sorted(data.draw(st.sets(nodes, max_size=3))) if plain.n else []
-    later, way = latest(f, np.array(ends, np.int64), np.zeros(len(ends), np.int64))
+    later, absorber = latest(f, np.array(ends, np.int64), np.zeros(len(ends), np.int64))
     expected, plain_way = plain.latest(ends)
     assert np.where(later == NEVER, NEVER, later + f.time).tolist() == expected
     assert reaching(f, np.array(ends, np.int64)).tolist() == [at != NEVER for at in expected]
-    assert way.tolist() == [NONE if w is None else int(f.first[w[0]]) + w[1] for w in plain_way]
-    every = np.arange(-1, plain.n)
-    absorbed = [None, *(plain.absorber(plain_way, node) for node in range(plain.n))]
-    assert absorbers(f, way, every).tolist() == [NONE if a is None else a for a in absorbed]
+    absorbed = [plain.absorber(plain_way, node) for node in range(plain.n)]
+    assert absorber.tolist() == [NONE if a is None else a for a in absorbed]
 
 
 # What holds for every replay --------------------------------------------------------------------------------------
@@ -504,11 +502,11 @@ def test_slack_and_what_takes_its_place():
     """Two ways to the end: the consumer's at 40 and another at 70, which holds it."""
     g = graph(ops=[(10, 40, 0), (10, 70, 1), (75, 80, 2)], edges=[(4, 1, 40, "event"), (4, 3, 70, "event")])
     f = forward(g, ONE)
-    later, way = latest(f, np.array([5]), np.array([0]))
+    later, absorber = latest(f, np.array([5]), np.array([0]))
     assert later.tolist() == [30, 30, 0, 0, 0, 0]
-    assert absorbers(f, way, np.array([0, 2, 5, NONE])).tolist() == [3, NONE, NONE, NONE]
-    allowed, way = latest(f, np.array([3]), f.time[[3]])
-    assert allowed[[0, 1, 4, 5]].tolist() == [NEVER] * 4
+    assert absorber[[0, 2, 5]].tolist() == [3, NONE, NONE]
+    later, _ = latest(f, np.array([3]), np.array([0]))
+    assert later[[0, 1, 4, 5]].tolist() == [NEVER] * 4
 
 
 def test_savings_do_not_add_up():
