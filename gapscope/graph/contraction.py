@@ -133,15 +133,14 @@ def _fewer(  # noqa: C901, PLR0917 - all that it looks at
     for j in range(n):
         from_j = root[found[j, 0]]
         for k in range(n):
-            from_k = root[found[k, 0]]
-            if k == j or found[k, 0] < 0 or from_j < 0 or from_k < 0:
+            from_k, by = root[found[k, 0]], found[k, 1] - found[j, 1]
+            if by < 0 or k == j or found[k, 0] < 0 or from_j < 0 or from_k < 0:
                 continue
-            by = found[k, 1] - found[j, 1]
             is_behind = from_k == from_j and _is_behind(node, j, k, by)
             if from_k != from_j:
                 # What k comes from waits for what j comes from, and for so long that j is over by then.
                 ahead = by - length_at(residual, from_k)
-                if first[from_k + 1] - first[from_k] > _MANY:
+                if ahead < 0 or first[from_k + 1] - first[from_k] > _MANY:
                     continue
                 for w in range(first[from_k], first[from_k + 1]):
                     if root[via[w]] == from_j and _is_behind(node, j, k, ahead - length_at(slack, w)):
