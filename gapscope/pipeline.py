@@ -134,18 +134,19 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress) ->
         explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
         exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
         context = pl.DataFrame(schema=dtypes(INTERFERENCE)), pl.DataFrame(schema=dtypes(WAITING))
+        fixes, slack = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
+        refused: list[Finding] = []
         model = None
         if graph is not None and (handoffs.height or has_units):
             looking = beside.submit(lambda: (interference(graph, built.table), waiting(graph, built.table)))
             explained = explain(graph, handoffs)
             found = find_units(graph, built.table).of_steps(*(request.steps or (None, None)))
+            progress("what fixes would bring", 1.0)
+            model = Model(graph, explained, found)
+            replaying = beside.submit(_replayed, model)
             units, exposure = found.table, unit_exposure(graph, found, explained)
             messages = fragmented(graph, explained)
-            model = Model(graph, explained, found)
-            progress("what fixes would bring", 1.0)
-        fixes, slack, refused = _replayed(model)
-        if model is not None:
-            context = looking.result()
+            context, (fixes, slack, refused) = looking.result(), replaying.result()
     stages.model = model
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
@@ -158,15 +159,15 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress) ->
     return Computed(dict(zip(TABLES, tables, strict=True)), sort_findings([*notes, *refused]), stages)
 
 
-def _replayed(model: Model | None) -> tuple[pl.DataFrame, pl.DataFrame, list[Finding]]:
+def _replayed(model: Model) -> tuple[pl.DataFrame, pl.DataFrame, list[Finding]]:
     """Return tables ``fixes`` and ``slack``; where the graph cannot be replayed both are empty, with a finding."""
-    nothing = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
-    if model is None:
-        return *nothing, []
     try:
-        return ranked(model), unit_slack(model), []
+        fixes, slack = ranked(model), unit_slack(model)
     except ReplayError as error:
+        nothing = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
         return *nothing, [Finding("replay_differs", "warning", str(error), "What-if and slack are left out.")]
+    model.forget()
+    return fixes, slack, []
 
 
 def _selected(handoffs: pl.DataFrame, request: Request) -> pl.DataFrame:

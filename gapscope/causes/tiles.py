@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.causes.details import details
@@ -39,11 +41,13 @@ class Explained:
         tiles: Table ``tiles`` of `gapscope.schema`.
         handoffs: Table ``handoffs`` with its columns about causes.
         passed: What each tile is of: ``handoff_id, start_ns, end_ns, what, item, cause, rank``.
+        begin: Node of the graph that the walk of each handoff with a gap begins at, in their order; -1: unknown.
     """
 
     tiles: pl.DataFrame
     handoffs: pl.DataFrame
     passed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PASSED))
+    begin: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
@@ -63,7 +67,8 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
     about, tiles, passed = (pl.concat(frames) for frames in zip(*parts, strict=True))
     empty = [c for c in about.columns if c != "handoff_id"]
     joined = handoffs.drop(empty).join(about, on="handoff_id", how="left", maintain_order="left")
-    return Explained(tiles, joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items()), passed)
+    table = joined.select(pl.col(n).cast(t) for n, t in dtypes(HANDOFFS).items())
+    return Explained(tiles, table, passed, walks.begin)
 
 
 def _explained(known: Known, walked: pl.DataFrame, walks: Walks) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:

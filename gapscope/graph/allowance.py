@@ -1,94 +1,79 @@
-"""How late each node of the graph may be with some ends no later than they were, and what would hold there then."""
+"""How much later each node of the graph may be with some ends no later than they were, and what takes that up."""
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from gapscope.graph.forward import Forward
-from gapscope.graph.kernels import NONE
+from gapscope.graph.forward import STRUCK, Forward, held
+from gapscope.graph.kernels import NONE, leaf
+from gapscope.graph.narrow import Narrow, length_at
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
-NEVER = np.int64(2**62)
+NEVER = 2**62
 """Later than anything: no end hangs on it."""
 
 
-def latest(forward: Forward, ends: Ints, until: Ints) -> tuple[Ints, Indices]:
-    """Return how late each node may be while none of some nodes is later than a time.
+def latest(forward: Forward, ends: Ints, spare: Ints) -> tuple[Ints, Indices]:
+    """Return how much later each node may be while none of some nodes is later than it may.
 
     Args:
         forward: The graph.
         ends: Nodes that must not be later; may repeat.
-        until: Than when, each.
+        spare: Than by how much, each.
 
     Returns:
-        The time of each node at the latest (`NEVER`: none of them hangs on it), and the way that allows no more (of
-        those that lead on from the node; NONE: it is one of ``ends`` itself, or nothing hangs on it).
+        By how much each node may be later at the most (`NEVER`: none of them hangs on it), and what takes it up: on
+        the way that allows no more, what held the first node that did not wait for that way (its number in the graph;
+        NONE: there is none).
     """
-    return _latest(forward.order, forward.first, forward.source, forward.lag, forward.binding, forward.residual,
-                   len(forward.time), ends, until)  # fmt: skip
+    later, absorber = np.full(len(forward.node), NEVER, np.int64), np.full(len(forward.node), NONE, np.int32)
+    np.minimum.at(later, ends, spare)
+    _latest(forward.node, forward.order, forward.first, forward.source, forward.slack, forward.held_by, later, absorber)
+    return later, absorber
 
 
-@nb.njit(cache=True, nogil=True)
+@leaf
 def _latest(  # noqa: PLR0917 - what it needs
+    number: Indices,
     order: Indices,
     first: Indices,
     source: Indices,
-    lag: Ints,
-    binding: Indices,
-    residual: Ints,
-    n: int,
-    ends: Ints,
-    until: Ints,
-) -> tuple[Ints, Indices]:
-    allowed, way = np.full(n, 2**62, np.int64), np.full(n, NONE, np.int32)
-    for i in range(len(ends)):
-        allowed[ends[i]] = min(allowed[ends[i]], until[i])
+    slack: Narrow,
+    held_by: Indices,
+    later: Ints,
+    absorber: Indices,
+) -> None:
     for i in range(len(order) - 1, -1, -1):
         node = order[i]
-        if allowed[node] == 2**62 or binding[node] == NONE:
+        if later[node] == NEVER:
             continue
+        binding = held(number[node], first[node], first[node + 1], slack)
         for j in range(first[node], first[node + 1]):
-            if lag[j] == -(2**61):
-                continue
-            ready = allowed[node] - residual[node] - lag[j]
-            if ready < allowed[source[j]]:
-                allowed[source[j]], way[source[j]] = ready, j
-    return allowed, way
+            earlier, of = length_at(slack, j), source[j]
+            if earlier != STRUCK and later[node] + earlier < later[of]:
+                later[of], absorber[of] = later[node] + earlier, absorber[node] if j == binding else held_by[node]
 
 
-@nb.njit(cache=True, nogil=True)
-def _absorbers(first: Indices, via: Indices, binding: Indices, way: Indices, begin: Ints) -> Ints:
-    found = np.full(len(begin), NONE, np.int64)
-    for i in range(len(begin)):
-        node = begin[i]
-        while node != NONE and way[node] != NONE:
-            j = way[node]
-            low, high = 0, len(first) - 1  # the node that way j leads to
-            while high - low > 1:
-                middle = (low + high) // 2
-                if first[middle] <= j:
-                    low = middle
-                else:
-                    high = middle
-            if binding[low] != j:
-                found[i] = via[binding[low]]
-                break
-            node = low
-    return found
-
-
-def absorbers(forward: Forward, way: Indices, begin: Ints) -> Ints:
-    """Return what held the first node behind each of some nodes that waited for something else; NONE: there is none.
-
-    It is given by its number in the graph.
+def reaching(forward: Forward, ends: Ints) -> Bools:
+    """Return which nodes any of some nodes hangs on: those of which `latest` knows how late they may be.
 
     Args:
         forward: The graph.
-        way: Second result of `latest`.
-        begin: The nodes; NONE is skipped.
+        ends: Those nodes; may repeat.
     """
-    return np.asarray(_absorbers(forward.first, forward.via, forward.binding, way, begin))
+    is_reaching = np.zeros(len(forward.node), np.bool_)
+    is_reaching[ends] = True
+    _reaching(forward.order, forward.first, forward.source, forward.slack, is_reaching)
+    return is_reaching
+
+
+@leaf
+def _reaching(order: Indices, first: Indices, source: Indices, slack: Narrow, is_reaching: Bools) -> None:
+    for i in range(len(order) - 1, -1, -1):
+        if is_reaching[order[i]]:
+            for j in range(first[order[i]], first[order[i] + 1]):
+                is_reaching[source[j]] |= length_at(slack, j) != STRUCK

@@ -30,6 +30,7 @@ from gapscope.graph.kernels import (
     time_of,
     ways_back,
 )
+from gapscope.graph.narrow import Narrow, filled, length_at, put_length, room_for
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -53,11 +54,11 @@ class Contracted(NamedTuple):
 
     Attributes:
         node: Number of each in the whole graph.
-        time: Time of each.
         first: ``first[k]`` to ``first[k + 1]`` are the ways that lead to the k-th.
-        via: Node of the whole graph that each way comes from.
-        source: Which of the nodes that moves as.
-        ready: When each way was satisfied.
+        held_by: Node of the whole graph that the way which was satisfied last comes from; NONE: there is no way.
+        residual: What passed between that and each node.
+        source: Which of the nodes each way comes from.
+        slack: By how much sooner each way was satisfied than the last that leads there.
         kind: Type of edge of each way.
         counts: ``[kind, residual]``: how many nodes of the whole graph were held by a way of that kind and came that
             long after it, below `TOP`.
@@ -66,11 +67,11 @@ class Contracted(NamedTuple):
     """
 
     node: Indices
-    time: Ints
     first: Indices
-    via: Indices
+    held_by: Indices
+    residual: Narrow
     source: Indices
-    ready: Ints
+    slack: Narrow
     kind: Bytes
     counts: Indices
     long_kind: Bytes
@@ -128,24 +129,23 @@ def _is_behind(node: int, j: int, k: int, by: int) -> bool:
 
 @part
 def _fewer(  # noqa: C901, PLR0917 - all that it looks at
-    node: int, n: int, found: Ints, root: Indices, time: Ints, first: Indices, via: Indices, ready: Ints
+    node: int, n: int, found: Ints, root: Indices, residual: Narrow, first: Indices, via: Indices, slack: Narrow
 ) -> int:
     """Strike out rows that never come last; return how many are left, in their order."""
     for j in range(n):
         from_j = root[found[j, 0]]
         for k in range(n):
-            from_k = root[found[k, 0]]
-            if k == j or found[k, 0] < 0 or from_j < 0 or from_k < 0:
+            from_k, by = root[found[k, 0]], found[k, 1] - found[j, 1]
+            if by < 0 or k == j or found[k, 0] < 0 or from_j < 0 or from_k < 0:
                 continue
-            by = found[k, 1] - found[j, 1]
             is_behind = from_k == from_j and _is_behind(node, j, k, by)
             if from_k != from_j:
                 # What k comes from waits for what j comes from, and for so long that j is over by then.
-                ahead = by - time[from_k]
-                if first[from_k + 1] - first[from_k] > _MANY:
+                ahead = by - length_at(residual, from_k)
+                if ahead < 0 or first[from_k + 1] - first[from_k] > _MANY:
                     continue
                 for w in range(first[from_k], first[from_k + 1]):
-                    if root[via[w]] == from_j and _is_behind(node, j, k, ahead + ready[w]):
+                    if root[via[w]] == from_j and _is_behind(node, j, k, ahead - length_at(slack, w)):
                         is_behind = True
             if is_behind:
                 found[j, 0] = NONE
@@ -216,18 +216,31 @@ def contract(g: Arrays, bounds: Ints, edges: Ints, root: Indices, wanted: int) -
     n, n_ops, n_edges = len(g.start), int(g.n_ops[0]), len(g.source)
     room = n_ops + wanted + 2 * n_edges + int(g.lane.max(initial=0)) + 2
     ways = 3 * room + n_edges
-    node, time, first = np.empty(room, np.int32), np.empty(room, np.int64), np.zeros(room + 1, np.int32)
-    via, ready, kind = np.empty(ways, np.int32), np.empty(ways, np.int64), np.empty(ways, np.int8)
+    node, first, held_by = np.empty(room, np.int32), np.zeros(room + 1, np.int32), np.empty(room, np.int32)
+    source, kind = np.empty(ways, np.int32), np.empty(ways, np.int8)
+    residual, slack = room_for(room), room_for(ways)
     counts = np.zeros((OWN_START + 1, TOP), np.int32)
     long_kind, long = np.empty(n + n_edges, np.int8), np.empty(n + n_edges, np.int64)
     stack, within = np.empty(n - n_ops + 1, np.int32), np.empty(n - n_ops + 1, np.int32)
     found = np.empty((most_ways(g.first) + 2, 4), np.int64)
     k, total, longs = _contract(
-        g, bounds, edges, root, node, time, first, via, ready, kind, counts, long_kind, long, stack, within, found
-    )
-    via = via[:total]
-    return Contracted(node[:k], time[:k], first[: k + 1], via, root[via], ready[:total], kind[:total], counts,
-                      long_kind[:longs], long[:longs])  # fmt: skip
+        g, bounds, edges, root, node, first, held_by, residual, source, slack, kind, counts, long_kind, long, stack,
+        within, found,
+    )  # fmt: skip
+    return Contracted(node[:k], first[: k + 1], held_by[:k], filled(residual, k), source[:total], filled(slack, total),
+                      kind[:total], counts, long_kind[:longs], long[:longs])  # fmt: skip
+
+
+@part
+def _count(  # noqa: PLR0917 - where it goes
+    counts: Indices, long_kind: Bytes, long: Ints, longs: int, kind: int, rest: int
+) -> int:
+    """Count a residual, or keep it if it is long; return how many are kept."""
+    if 0 <= rest < TOP:
+        counts[kind, rest] += 1
+        return longs
+    long_kind[longs], long[longs] = kind, rest
+    return longs + 1
 
 
 @leaf
@@ -237,10 +250,11 @@ def _contract(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one pass that carries 
     edges: Ints,
     root: Indices,
     kept: Indices,
-    time: Ints,
     first: Indices,
+    held_by: Indices,
+    residual: Narrow,
     via: Indices,
-    ready: Ints,
+    slack: Narrow,
     kind: Bytes,
     counts: Indices,
     long_kind: Bytes,
@@ -273,44 +287,49 @@ def _contract(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one pass that carries 
         elif op_node < 2 * n_ops:
             node, op_node = op_node, op_node + 1
         else:
-            return k, total, longs
+            break
         item = node // 2
         at = end[item] if node % 2 == 1 else start[item]
         # Most nodes have no edge: what leads to them is at hand.
-        is_bare = root[node] == UNKNOWN and inner == NONE and place(g.held, node) == NONE
-        if is_bare and node % 2 == 1:
-            root[node] = root[node - 1]
-            ahead += end[item] - start[item]
-            continue
-        b = np.int64(before_of(g, item)) if is_bare and item >= n_ops else np.int64(NONE)
-        if b != NONE:
-            put(found, 0, b, min(time_of(g, b), at), THREAD, 0)
-            rows = 1
-        else:
-            window = window_of(edges, at, window)
-            rows = ways_to(g, node, bounds[window], inner, found)
+        if root[node] == UNKNOWN and inner == NONE and place(g.held, node) == NONE:
+            if node % 2 == 1:
+                root[node] = root[node - 1]
+                ahead += end[item] - start[item]
+                continue
+            b = np.int64(before_of(g, item)) if item >= n_ops else np.int64(NONE)
+            if b != NONE and root[b] >= 0:
+                longs = _count(counts, long_kind, long, longs, THREAD, at - min(time_of(g, b), at))
+                root[node] = root[b]
+                continue
+        window = window_of(edges, at, window)
+        rows = ways_to(g, node, bounds[window], inner, found)
         if rows > 0:
             last, _ = binding(node, rows, found)
-            held, rest = found[last, 2], at - found[last, 1]
-            if held != OWN_START and 0 <= rest < TOP:
-                counts[held, rest] += 1
-            elif held != OWN_START:
-                long_kind[longs], long[longs] = held, rest
-                longs += 1
+            if found[last, 2] != OWN_START:
+                longs = _count(counts, long_kind, long, longs, found[last, 2], at - found[last, 1])
         if item < n_ops and node % 2 == 1:
             ahead += min(end[item] - start[item], 0)
         elif item < n_ops:
             over = end[item - 1] if item > 0 else np.int64(0)
             rows, ahead_of, ahead = _launched_ahead(item, rows, found, root, ahead_of, ahead, over)
         if 1 < rows <= _MANY:
-            rows = _fewer(node, rows, found, root, time, first, via, ready)
+            rows = _fewer(node, rows, found, root, residual, first, via, slack)
         if rows == 1 and root[node] == UNKNOWN and root[found[0, 0]] >= 0 and at >= found[0, 1]:
             root[node] = root[found[0, 0]]
             ahead += at - found[0, 1]
             continue
+        kept[k], held_by[k], since = node, NONE, at
+        if rows > 0:
+            last, _ = binding(node, rows, found)
+            held_by[k], since = found[last, 0], found[last, 1]
+        put_length(residual, k, at - since)
         for j in range(rows):
-            via[total], ready[total], kind[total] = found[j, 0], found[j, 1], found[j, 2]
+            via[total], kind[total] = found[j, 0], found[j, 2]
+            put_length(slack, total, since - found[j, 1])
             total += 1
-        kept[k], time[k], first[k + 1] = node, at, total
+        first[k + 1] = total
         root[node] = k
         k += 1
+    for j in range(total):
+        via[j] = root[via[j]]
+    return k, total, longs

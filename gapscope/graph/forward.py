@@ -8,7 +8,9 @@ plain versions, and every replay that changes nothing has to give back each reco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numba as nb
 import numpy as np
@@ -16,16 +18,21 @@ import numpy.typing as npt
 
 from gapscope.graph.build import Graph
 from gapscope.graph.contraction import OWN_START, UNKNOWN, WANTED, Contracted, contract, ways_to, window_of
-from gapscope.graph.kernels import NONE, Arrays, most_ways, place, time_of
+from gapscope.graph.kernels import NONE, Arrays, leaf, most_ways, part, place, time_of
+from gapscope.graph.narrow import Narrow, length_at, narrow
 from gapscope.graph.walks import clock_bounds
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
 
 STICKY, FLOOR = 0, 1
 """What becomes of the time between the last of what something waited for and itself, if something else is the last
 now: it stays as measured (less is gained), or is the least that such an edge usually takes (more is gained)."""
+
+STRUCK = 2**61
+"""Slack of a way that is left out: it must never hold anything."""
 
 _FLOOR_QUANTILE = 0.05
 UNSEEN, OPEN, DONE = 0, 1, 2
@@ -35,39 +42,48 @@ UNSEEN, OPEN, DONE = 0, 1, 2
 class Forward:
     """The graph in an order in which nothing comes before what held it.
 
-    Its nodes are those of the graph that stand for themselves; they are numbered anew (`places`).
+    Its nodes are those of the graph that stand for themselves; they are numbered anew (`places`). Times are kept as
+    differences from what was recorded: a way is satisfied as much sooner as the node that it comes from.
 
     Attributes:
         node: Number of each node in the graph: twice an item's number, plus one for its end.
         asked: Numbers in the graph, ascending, of the nodes that can be asked for,
         place: and where each of them stands here.
-        time: Recorded time of each node.
         order: Nodes, what held them first.
         first: ``first[node]`` to ``first[node + 1]`` are the ways that lead to a node.
         source: Node that each way comes from.
-        via: The same as it is numbered in the graph; what comes from it moves as the node does.
-        lag: From the time of that node to when the way was satisfied; negative within clock error.
+        slack: By how much sooner each way was satisfied than the last of those to the same node; `STRUCK`: left out,
+            since it leads in a circle (records of equal times).
         kind: Type of edge of each way (`gapscope.graph.edges.TYPES`, or one more: from an item's own start).
-        binding: The way that was satisfied last; NONE: nothing is known to have held the node, so it stays.
+        held_by: Where the way that was satisfied last comes from, as numbered in the graph; what comes from there moves
+            as `source` does. NONE: nothing is known to have held the node, so it stays.
         residual: What passed between that and the node.
         floor: Per kind, the least that usually passes (a twentieth takes less).
-        dropped: Ways left out since they lead in a circle (records of equal times).
+        dropped: Number of ways that are struck.
+        start: Start of each item of the graph.
+        end: End of each.
     """
 
     node: Indices
     asked: Ints
     place: Indices
-    time: Ints
     order: Indices
     first: Indices
     source: Indices
-    via: Indices
-    lag: Ints
+    slack: Narrow
     kind: Bytes
-    binding: Indices
-    residual: Ints
+    held_by: Indices
+    residual: Narrow
     floor: Ints
     dropped: int
+    start: Ints
+    end: Ints
+
+    @property
+    def time(self) -> Ints:
+        """Recorded time of each node."""
+        item = self.node // 2
+        return np.where(self.node % 2 == 1, self.end[item], self.start[item])
 
     def places(self, nodes: Ints) -> Ints:
         """Return where nodes of the graph stand here.
@@ -75,36 +91,51 @@ class Forward:
         Args:
             nodes: Their numbers in the graph; of those that were asked for (`forward_of`).
         """
-        found = np.searchsorted(self.asked, nodes)
-        if (found == len(self.asked)).any() or (self.asked[found] != nodes).any():
+        found = np.empty(len(nodes), np.int64)
+        if _places(self.asked, self.place, nodes, found) < len(nodes):
             raise KeyError("a node that was not asked for")
-        return self.place[found].astype(np.int64)
+        return found
 
-    def replay(self, gone: dict[int, int] | tuple[Ints, Ints], residuals: int = STICKY) -> Ints:
-        """Return when each node would have happened.
+    @cached_property
+    def _room(self) -> Ints:
+        return np.empty((len(self.node), 2), np.int64)
+
+    def forget(self) -> None:
+        """Free the room for a replay; the next one makes it again."""
+        self.__dict__.pop("_room", None)
+
+    def sooner(self, gone: tuple[Ints, Ints]) -> Ints:
+        """Return by how much sooner each node would have happened: columns `STICKY` and `FLOOR`.
+
+        They are written over by the next replay.
 
         Args:
             gone: Nodes (as they stand here), and how much of the time right before each is gone (no more than there is
                 of it).
+        """
+        _replay(
+            self.node, self.order, self.first, self.source, self.slack, self.kind, self.residual, self.floor, *gone,
+            self._room,
+        )  # fmt: skip
+        return self._room
+
+    def replay(self, gone: Mapping[int, int], residuals: int = STICKY) -> Ints:
+        """Return when each node would have happened.
+
+        Args:
+            gone: How much of the time right before some nodes (as they stand here) is gone.
             residuals: `STICKY` or `FLOOR`.
         """
-        nodes, lengths = (
-            gone
-            if isinstance(gone, tuple)
-            else (np.fromiter(gone.keys(), np.int64, len(gone)), np.fromiter(gone.values(), np.int64, len(gone)))
-        )
-        less = np.zeros(len(self.time), np.int64)
-        np.add.at(less, nodes, lengths)
-        return _replay(
-            self.node, self.order, self.first, self.source, self.lag, self.kind, self.binding, self.residual,
-            self.time, less, self.floor, residuals == FLOOR,
-        )  # fmt: skip
+        some = np.array(list(gone.keys()), np.int64), np.array(list(gone.values()), np.int64)
+        return np.asarray(self.time - self.sooner(some)[:, residuals])
 
     def diverging(self) -> int | None:
         """Return the first node that a replay without a change does not give back exactly; None: there is none."""
-        again = self.replay({})
-        wrong = np.flatnonzero(again[self.order] != self.time[self.order])
-        return int(self.order[wrong[0]]) if len(wrong) else None
+        nothing = np.zeros(0, np.int64)
+        sooner = self.sooner((nothing, nothing))
+        if not sooner.any():
+            return None
+        return int(self.order[np.flatnonzero(sooner[self.order].any(axis=1))[0]])
 
 
 def forward_of(graph: Graph, asked: Ints) -> Forward:
@@ -115,8 +146,8 @@ def forward_of(graph: Graph, asked: Ints) -> Forward:
         asked: Nodes that may lose time, or of which times will be asked for.
     """
     edges, g = graph.context.alignment.solution.edges, graph.arrays
-    used = np.zeros(0, np.int64)
-    if len(g.start):
+    used = np.arange(min(len(g.start), 1))
+    if len(edges) > 2 and len(g.start):
         extremes = np.array([g.start.min(), g.end.max()])
         low, high = np.clip(np.searchsorted(edges, extremes, side="right") - 1, 0, len(edges) - 2)
         used = np.arange(low, high + 1)
@@ -132,20 +163,20 @@ def contracted(g: Arrays, bounds: Ints, edges: Ints, asked: Ints) -> Forward:
         g: The graph.
         bounds: ``[window, clock, clock]``: uncertainty of time differences.
         edges: Where the windows begin, and where the last ends.
-        asked: Nodes that may lose time, or of which times will be asked for.
+        asked: Nodes that may lose time, or of which times will be asked for; may repeat.
     """
+    asked = np.sort(asked)  # numpy's unique takes thirty times as long
+    asked = asked[np.append(asked[:-1] != asked[1:], True)[: len(asked)]]
     root = np.full(2 * len(g.start), UNKNOWN, np.int32)
     root[asked] = WANTED
-    asked = np.flatnonzero(root == WANTED)
     c = contract(g, bounds, edges, root, len(asked))
-    order, dropped = _ordered(c.first, c.source, c.ready)
+    place = root[asked]
+    del root
+    order, dropped = _ordered(c.first, c.source, np.zeros(0, np.bool_))
     if dropped:
         return whole(g, bounds, edges)
-    lag = c.ready
-    lag -= c.time[c.source]
-    binding, residual = _bindings(c.node, c.first, c.source, lag, np.zeros(0, np.bool_), c.time)
-    return Forward(c.node, asked, root[asked], c.time, order, c.first, c.source, c.via, lag, c.kind, binding, residual,
-                   _floors_of(c), 0)  # fmt: skip
+    return Forward(c.node, asked, place, order, c.first, c.source, c.slack, c.kind, c.held_by, c.residual,
+                   _floors_of(c), 0, g.start, g.end)  # fmt: skip
 
 
 def whole(g: Arrays, bounds: Ints, edges: Ints) -> Forward:
@@ -155,20 +186,16 @@ def whole(g: Arrays, bounds: Ints, edges: Ints) -> Forward:
     time[0::2], time[1::2] = g.start, g.end
     inner = inner_waits(g.start, g.end, g.lane, int(g.n_ops[0]), g.held)
     first, source, ready, kind = _ways(g, bounds, edges, inner, len(g.source) + 4 * len(g.start) + 1)
-    order, dropped = _ordered(first, source, ready)
-    kept = ready < _DROPPED
-    lag = np.where(kept, ready - time[source], 0)
-    every = np.arange(n)
-    number = every.astype(np.int32)
-    binding, residual = _bindings(number, first, source, lag, kept, time)
-    floor = _floors(kind, binding, residual)
-    # A way that is left out must never hold anything: it comes from the node that it leads to an age ago.
-    lag = np.where(kept, lag, -_DROPPED)
-    return Forward(number, every, number, time, order, first, source, source, lag, kind,
-                   binding, residual, floor, int(dropped))  # fmt: skip
-
-
-_DROPPED = np.int64(2**61)
+    struck = np.zeros(len(source), np.bool_)
+    order, dropped = _ordered(first, source, struck)
+    binding, residual = _bindings(first, ready, struck, time)
+    is_held = binding != NONE
+    every, held_by, last = np.arange(n), np.full(n, NONE, np.int32), np.zeros(n, np.int64)
+    held_by[is_held], last[is_held] = source[binding[is_held]], ready[binding[is_held]]
+    slack = np.where(struck, STRUCK, np.repeat(last, np.diff(first)) - ready)
+    return Forward(every.astype(np.int32), every, every.astype(np.int32), order, first, source, narrow(slack), kind,
+                   held_by, narrow(residual), _floors(kind, binding, residual), int(dropped),
+                   g.start, g.end)  # fmt: skip
 
 
 @nb.njit(cache=True, nogil=True)
@@ -216,10 +243,13 @@ def _ways(g: Arrays, bounds: Ints, edges: Ints, inner: Indices, capacity: int) -
 
 
 @nb.njit(cache=True, nogil=True)
-def _ordered(first: Indices, source: Indices, ready: Ints) -> tuple[Indices, int]:
-    """Return the nodes so that what holds a node comes before it; ways that lead in a circle are struck out.
+def _ordered(first: Indices, source: Indices, struck: Bools) -> tuple[Indices, int]:
+    """Return the nodes so that what holds a node comes before it, and how many ways had to be struck out for that.
 
-    Struck out are those of which ``ready`` is set to an age from now.
+    Args:
+        first: See `Forward`.
+        source: See there.
+        struck: Room for which ways lead in a circle, all false; empty: it is enough to know how many do.
     """
     n = len(first) - 1
     order, state = np.empty(n, np.int32), np.zeros(n, np.int8)
@@ -241,7 +271,8 @@ def _ordered(first: Indices, source: Indices, ready: Ints) -> tuple[Indices, int
             place[depth - 1] = j + 1
             other = source[j]
             if state[other] == OPEN:
-                ready[j] = _DROPPED
+                if len(struck) > 0:
+                    struck[j] = True
                 dropped += 1
             elif state[other] == UNSEEN:
                 state[other] = OPEN
@@ -251,28 +282,23 @@ def _ordered(first: Indices, source: Indices, ready: Ints) -> tuple[Indices, int
 
 
 @nb.njit(cache=True, nogil=True)
-def _bindings(  # noqa: PLR0917 - columns
-    number: Indices, first: Indices, source: Indices, lag: Ints, kept: npt.NDArray[np.bool_], time: Ints
-) -> tuple[Indices, Ints]:
-    """Return which way was satisfied last for each node, and what passed since.
+def _bindings(first: Indices, ready: Ints, struck: Bools, time: Ints) -> tuple[Indices, Ints]:
+    """Return which way was satisfied last for each node of a whole graph, and what passed since; NONE: there is none.
 
     Args:
-        number: Number of each node in the graph: odd ones are ends.
         first: See `Forward`.
-        source: See there.
-        lag: See there.
-        kept: Which ways count; empty: all.
-        time: See there.
+        ready: When each way was satisfied.
+        struck: Which ways do not count.
+        time: Time of each node.
     """
     n = len(time)
     binding, residual = np.full(n, NONE, np.int32), np.zeros(n, np.int64)
     for node in range(n):
         latest = np.int64(-(2**62))
         for j in range(first[node], first[node + 1]):
-            r = time[source[j]] + lag[j]
-            # On equal times the later way holds, as in the walk.
-            if (len(kept) == 0 or kept[j]) and (r > latest or (r == latest and number[node] % 2 == 0)):
-                binding[node], latest = j, r
+            # On equal times the later way holds a start, as in the walk.
+            if not struck[j] and (ready[j] > latest or (ready[j] == latest and node % 2 == 0)):
+                binding[node], latest = j, ready[j]
         if binding[node] != NONE:
             residual[node] = time[node] - latest
     return binding, residual
@@ -306,37 +332,86 @@ def _floors_of(c: Contracted) -> Ints:
     return floor
 
 
-@nb.njit(cache=True, nogil=True)
+@leaf
+def _places(asked: Ints, place: Indices, nodes: Ints, found: Ints) -> int:
+    """Fill in where nodes stand; return how many of them there are before the first that was not asked for."""
+    at = -1
+    for i in range(len(nodes)):
+        at += 1  # mostly they come in order
+        if at >= len(asked) or asked[at] != nodes[i]:
+            low, high = 0, len(asked)
+            while low < high:
+                middle = (low + high) // 2
+                if asked[middle] < nodes[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            at = low
+            if at == len(asked) or asked[at] != nodes[i]:
+                return i
+        found[i] = place[at]
+    return len(nodes)
+
+
+@part
+def held(number: int, low: int, high: int, slack: Narrow) -> int:
+    """Return which of the ways from ``low`` to before ``high`` was satisfied last; NONE: none counts.
+
+    On equal times the later way holds a start, as in the walk.
+
+    Args:
+        number: Number in the graph of the node that they lead to.
+        low: The first way.
+        high: The one behind the last.
+        slack: See `Forward`.
+    """
+    way = NONE
+    for j in range(low, high):
+        if slack.value[j] == 0 and (way == NONE or number % 2 == 0):
+            way = j
+    return way
+
+
+@leaf
 def _replay(  # noqa: PLR0917 - what a replay needs
     number: Indices,
     order: Indices,
     first: Indices,
     source: Indices,
-    lag: Ints,
+    slack: Narrow,
     kind: Bytes,
-    binding: Indices,
-    residual: Ints,
-    time: Ints,
-    less: Ints,
+    residual: Narrow,
     floor: Ints,
-    is_floor: bool,
-) -> Ints:
-    """Return when each node would have happened (see `Forward.replay`)."""
-    # A way that is left out may come from a node that has no value yet.
-    value = time.copy()
+    nodes: Ints,
+    lengths: Ints,
+    sooner: Ints,
+) -> None:
+    """Fill in by how much sooner each node would have happened (see `Forward.sooner`)."""
+    # Until its turn comes, what is gone before a node stands in its place.
+    for node in range(len(order)):
+        sooner[node, 0] = 0
+    for i in range(len(nodes)):
+        sooner[nodes[i], 0] += lengths[i]
     for i in range(len(order)):
         node = order[i]
-        held_by = binding[node]
-        if held_by == NONE:
-            value[node] = time[node]
-            continue
-        latest, last = np.int64(-(2**62)), np.int64(NONE)
+        less, is_start = sooner[node, 0], number[node] % 2 == 0
+        sticky, least, last, before = np.int64(2**62), np.int64(2**62), np.int64(NONE), np.int64(NONE)
         for j in range(first[node], first[node + 1]):
-            r = value[source[j]] + lag[j]
-            if r > latest or (r == latest and number[node] % 2 == 0):
-                latest, last = r, np.int64(j)
-        rest = residual[node] - less[node]
-        if is_floor and last != held_by and kind[last] != OWN_START and kind[held_by] != OWN_START:
-            rest = min(rest, np.int64(floor[kind[last]]))
-        value[node] = latest + max(rest, 0)
-    return value
+            earlier, of = length_at(slack, j), source[j]
+            if earlier == STRUCK:
+                continue
+            if earlier == 0 and (before == NONE or is_start):
+                before = np.int64(j)
+            sticky = min(sticky, earlier + sooner[of, 0])
+            here = earlier + sooner[of, 1]
+            if here < least or (here == least and is_start):
+                least, last = here, np.int64(j)
+        if last == NONE:
+            sooner[node, 0], sooner[node, 1] = 0, 0
+            continue
+        passed = length_at(residual, node)
+        rest = passed - less
+        sooner[node, 0] = sticky + passed - max(rest, 0)
+        if last != before and kind[last] != OWN_START and kind[before] != OWN_START:
+            rest = min(rest, floor[kind[last]])
+        sooner[node, 1] = least + passed - max(rest, 0)

@@ -114,13 +114,13 @@ def sooner(model: Model, removed: tuple[Ints, Ints]) -> dict[str, Ints | None]:
     Returns:
         The last four columns of `Effects.units`; None where nobody knows.
     """
-    forward, timeline = model.forward, model.timeline
     if len(removed[0]) and not model.reaches_an_end(removed[0]):
         # What brings them on their way is not recorded: that no end moves says nothing.
         return dict.fromkeys(n for n in UNIT_EFFECT if "sooner" in n)
     of_begin, of_end = [], []
+    found = model.forward.sooner(removed)
     for residuals in (STICKY, FLOOR):
-        begin, end = timeline.earlier(forward, forward.replay(removed, residuals))
+        begin, end = model.timeline.earlier(found[:, residuals])
         of_begin.append(end - begin)
         of_end.append(end)
     return {

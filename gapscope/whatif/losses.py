@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.graph.kernels import leaf
+from gapscope.graph.kernels import fixed, leaf
 from gapscope.whatif.model import Model
 
 Ints = npt.NDArray[np.int64]
@@ -24,9 +24,8 @@ def gone_before(model: Model, gone_ns: Ints, chosen: Bools) -> tuple[Ints, Ints]
         gone_ns: How much of each tile is gone, in the order of `Model.parts`.
         chosen: Which tiles shrink; those without a node cannot be replayed and change nothing.
     """
-    sorted_parts = model.by_node
-    row = sorted_parts["row"].to_numpy()
-    place, start, end = (sorted_parts[c].to_numpy() for c in ("place", "start_ns", "end_ns"))
+    row, place = model.by_node
+    start, end = (fixed(model.parts[c].to_numpy()) for c in ("start_ns", "end_ns"))
     at, less = np.empty(len(row), np.int64), np.empty(len(row), np.int64)
     n = _gone_before(row, place, start, end, gone_ns, chosen, at, less)
     at, less = at[:n], less[:n]
@@ -64,7 +63,7 @@ def clock_error(model: Model, gone_ns: Ints, chosen: Bools) -> int | None:
 
 @leaf
 def _gone_before(  # noqa: PLR0917 - columns
-    row: npt.NDArray[np.uint32],
+    row: Indices,
     place: Indices,
     start: Ints,
     end: Ints,
@@ -75,14 +74,15 @@ def _gone_before(  # noqa: PLR0917 - columns
 ) -> int:
     n, node, reach = 0, -1, np.int64(0)
     for i in range(len(row)):
-        if not chosen[row[i]] or gone[row[i]] <= 0:
+        tile = row[i]
+        if not chosen[tile] or gone[tile] <= 0:
             continue
         if place[i] != node:
             n += 1 if n == 0 or less[n - 1] > 0 else 0
-            node, reach = place[i], start[i]
+            node, reach = place[i], start[tile]
             at[n - 1], less[n - 1] = node, 0
-        new = end[i] - max(start[i], reach)
+        new = end[tile] - max(start[tile], reach)
         # Shares in this order and rounding to even, as a tile that is gone by itself.
-        less[n - 1] += np.int64(np.rint(max(new, 0) * (gone[row[i]] / (end[i] - start[i]))))
-        reach = max(reach, end[i])
+        less[n - 1] += np.int64(np.rint(max(new, 0) * (gone[tile] / (end[tile] - start[tile]))))
+        reach = max(reach, end[tile])
     return n - 1 if n > 0 and less[n - 1] == 0 else n

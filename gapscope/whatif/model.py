@@ -13,14 +13,16 @@ from gapscope.causes import Explained
 from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.units import NO_NODE, Units
 from gapscope.errors import ReplayError
-from gapscope.graph import Graph, find_walks
-from gapscope.graph.allowance import NEVER, latest
+from gapscope.graph import Graph
+from gapscope.graph.allowance import latest, reaching
 from gapscope.graph.forward import Forward, forward_of
 from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, leaf
+from gapscope.whatif.classes import Classes
 from gapscope.whatif.timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 EDGE = ("kind", "group", "src_rank", "dst_rank", "channel", "direction")
 
@@ -62,7 +64,8 @@ class Model:
         lose = self.parts["node"].drop_nulls().to_numpy()
         units = self.units
         asked: Ints = np.concatenate([
-            lose, self.transfers.peers_of(lose), units.last, units.first, units.ends["node"].to_numpy(), self.begin
+            lose, self.transfers.peers_of(lose), units.last, units.first, units.ends["node"].to_numpy(),
+            self.explained.begin,
         ])  # fmt: skip
         return np.asarray(asked[asked != NO_NODE])
 
@@ -82,14 +85,13 @@ class Model:
         has_gap = (pl.col("gap_ns") >= 0).fill_null(value=False)
         return self.explained.handoffs.filter(has_gap & (pl.col("order") == "ok"))
 
-    @cached_property
-    def begin(self) -> Ints:
-        """Node that the walk of each of `walked` begins at."""
-        return find_walks(self.graph, self.walked).begin if self.walked.height else np.zeros(0, np.int64)
+    def forget(self) -> None:
+        """Free what replays work in; the next one makes it again."""
+        if "forward" in self.__dict__:
+            self.forward.forget()
 
-    @cached_property
     def allowed(self) -> tuple[Ints, Indices]:
-        """How late each node may be with all units ending when they did (`gapscope.graph.allowance.latest`).
+        """How much later each node may be with all units ending when they did, and what takes that up (`latest`).
 
         A rank that was not the last to end a unit may end it later, as late as the last.
         """
@@ -100,17 +102,16 @@ class Model:
         known = ends.with_columns(unit_ns=end_ns).drop_nulls()
         node = self.forward.places(known["node"].to_numpy())
         spare = (known["unit_ns"] - known["end_ns"]).to_numpy()
-        return latest(self.forward, node, self.forward.time[node] + spare)
+        return latest(self.forward, node, spare)
 
     @cached_property
-    def _reaching(self) -> Ints:
-        """How late each node may be for what each unit ended with, of its last rank alone."""
-        last = self.forward.places(self.units.last[self.units.last != NO_NODE])
-        return latest(self.forward, last, self.forward.time[last])[0]
+    def _reaching(self) -> Bools:
+        """Which nodes what a unit ended with hangs on, of its last rank alone."""
+        return reaching(self.forward, self.forward.places(self.units.last[self.units.last != NO_NODE]))
 
     def reaches_an_end(self, places: Ints) -> bool:
         """Tell whether what a step or request ended with hangs on any of some nodes of `forward`."""
-        return bool((self._reaching[places] < NEVER).any()) if len(places) else False
+        return bool(self._reaching[places].any())
 
     def _name(self, node: int) -> str:
         items, item = self.graph.items, node // 2
@@ -143,17 +144,28 @@ class Model:
         )  # fmt: skip
 
     @cached_property
-    def by_node(self) -> pl.DataFrame:
-        """Rows of `parts` that lie before a node, in the order of that and of their times.
+    def classes(self) -> Classes:
+        """Which of `parts` are of one cause on one rank."""
+        return Classes.of(self.parts)
 
-        Columns: ``row`` (of `parts`), ``place`` (of the node in `forward`), ``start_ns, end_ns``.
+    @cached_property
+    def by_node(self) -> tuple[Indices, Indices]:
+        """Rows of `parts` that lie before a node, in the order of that and of their times; where each node stands.
+
+        That is where it stands in `forward`.
         """
-        known = self.parts.select("node", "start_ns", "end_ns").with_row_index("row").drop_nulls("node")
-        known = known.sort("node", "start_ns", "end_ns", "row")
-        node = known["node"].to_numpy()
-        is_first = np.concatenate([np.ones(min(len(node), 1), np.bool_), node[1:] != node[:-1]])
+        parts = self.parts
+        every = parts["node"].fill_null(NO_NODE).to_numpy()
+        row = np.argsort(every, kind="stable")[parts["node"].null_count() :]
+        node = every[row]
+        # Few nodes have several tiles before them: those are put in order by themselves.
+        is_first = np.append(True, node[1:] != node[:-1])[: len(node)]
+        shared = np.flatnonzero(~(is_first & np.append(is_first[1:], True)[: len(node)]))
+        some = row[shared]
+        times = (parts[c].gather(some).to_numpy() for c in ("end_ns", "start_ns"))
+        row[shared] = some[np.lexsort((*times, every[some]))]
         place = self.forward.places(node[is_first])[np.cumsum(is_first) - 1]
-        return known.select("row", "start_ns", "end_ns", place=pl.Series(place, dtype=pl.Int32))
+        return row.astype(np.int32), place.astype(np.int32)
 
     @cached_property
     def _nodes(self) -> pl.Series:

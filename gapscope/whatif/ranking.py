@@ -35,32 +35,31 @@ def ranked(model: Model) -> pl.DataFrame:
     """
     units = model.units.table.filter("steady")
     unit = "request" if (units["unit"] == "request").any() else "step"
-    parts = model.parts.filter("counted")
-    if not parts.height or not units.filter(pl.col("unit") == unit).height:
+    parts, classes = model.parts, model.classes
+    counted = parts["counted"]
+    if not counted.any() or not units.filter(pl.col("unit") == unit).height:
         return pl.DataFrame(schema=dtypes(FIXES))
-    sums = parts.group_by("cause", "rank").agg(
-        handoff_ns=pl.col("length_ns").sum(), handoffs=pl.col("handoff").n_unique()
-    ).with_columns(pl.col("cause").cast(pl.String))  # fmt: skip
+    tiles = parts.select("counted", "length_ns", number=pl.Series(classes.number), is_first=pl.Series(classes.is_first))
+    spent = tiles.filter("counted").group_by("number").agg(
+        handoff_ns=pl.col("length_ns").sum(), handoffs=pl.col("is_first").sum()
+    )  # fmt: skip
+    sums = spent.hstack(classes.table[spent["number"]]).with_columns(pl.col("cause").cast(pl.String))
     total = int(sums["handoff_ns"].sum())
     sums = sums.filter((pl.col("handoff_ns") >= total * _LEAST_SHARE) & (pl.col("cause") != "unexplained"))
     sums = sums.sort("handoff_ns", "cause", descending=[True, False]).head(MOST)
     # Which of the listed each tile is of.
-    numbers = sums.select(
-        pl.col("cause").cast(parts.schema["cause"]), "rank", number=pl.int_range(pl.len(), dtype=pl.Int8)
-    )
-    every = model.parts.select("cause", "rank").join(
-        numbers, on=["cause", "rank"], how="left", nulls_equal=True, maintain_order="left"
-    )  # fmt: skip
-    number = every["number"].fill_null(-1).to_numpy()
-    listed_ns, rows = int(sums["handoff_ns"].sum()), []
+    listed = np.full(classes.table.height, -1, np.int8)
+    listed[sums["number"].to_numpy()] = np.arange(sums.height)
+    number = listed[classes.number]
+    listed_ns, of_any = int(sums["handoff_ns"].sum()), parts["handoff"].filter(pl.Series(number >= 0) & counted)
+    rows = []
     for to in ("0", P10):
         gone = shrunk(model, Scenario(to=to)).to_numpy()
-        for i, (cause, rank, handoff_ns, handoffs) in enumerate(sums.iter_rows()):
+        for i, (_, handoff_ns, handoffs, cause, rank) in enumerate(sums.iter_rows()):
             one = {"cause": cause, "rank": rank, "to": to, "handoff_ns": handoff_ns, "handoffs": handoffs}
             rows.append(_row(model, gone, number == i, unit) | one)
         if sums.height > 1:
-            of_any = model.parts.filter(pl.Series(number >= 0) & pl.col("counted"))["handoff"].n_unique()
-            both = {"cause": None, "rank": None, "to": to, "handoff_ns": listed_ns, "handoffs": of_any}
+            both = {"cause": None, "rank": None, "to": to, "handoff_ns": listed_ns, "handoffs": of_any.n_unique()}
             rows.append(_row(model, gone, number >= 0, unit) | both)
     table = pl.DataFrame(rows, schema=dtypes(FIXES))
     return table.sort(

@@ -13,7 +13,6 @@ from gapscope.phases import PHASES
 from gapscope.whatif.model import COUNTED, EDGE, Model
 
 P10 = "p10"
-_CLASS = ["edge", "cause", "rank"]
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,15 @@ def _to_best_tenth(model: Model) -> pl.Series:
     edge = handoffs.select(EDGE).join(edges, on=EDGE, how="left", nulls_equal=True, maintain_order="left")["edge"]
     counted = COUNTED & (pl.col("gap_ns") >= 0)  # one without a gap has no tiles, but counts
     numbers = handoffs.select(edge=edge, counted=counted).filter("counted").group_by("edge").agg(handoffs=pl.len())
-    parts = model.parts.select("handoff", "cause", "rank", "counted", "length_ns")
-    totals = parts.group_by("handoff", "cause", "rank", "counted").agg(total_ns=pl.col("length_ns").sum())
-    totals = totals.with_columns(edge=edge.gather(totals["handoff"]))
-    with_it = totals.filter("counted").group_by(_CLASS).agg("total_ns").join(numbers, on="edge")
+    parts, classes = model.parts, model.classes
+    # One number for each class of each edge.
+    n_classes = classes.table.height
+    tiles = parts.select(
+        "counted", "length_ns", of=edge.gather(parts["handoff"]).cast(pl.Int64) * n_classes + pl.Series(classes.number),
+        total_ns=pl.Series(classes.total_ns), is_first=pl.Series(classes.is_first),
+    )  # fmt: skip
+    with_it = tiles.filter("counted", "is_first").group_by("of").agg("total_ns")
+    with_it = with_it.with_columns(edge=(pl.col("of") // n_classes).cast(pl.UInt32)).join(numbers, on="edge")
     # Handoffs without the cause spend nothing on it: they are the best.
     without = pl.col("handoffs").cast(pl.Int64) - pl.col("total_ns").list.len()
     nth = (pl.col("handoffs").cast(pl.Int64) + 9) // 10 - 1 - without
@@ -126,11 +130,8 @@ def _to_best_tenth(model: Model) -> pl.Series:
         best_ns=pl.when(nth < 0).then(0).otherwise(
             pl.col("total_ns").list.sort().list.get(pl.max_horizontal(nth, 0), null_on_oob=True)
         )
-    ).select(*_CLASS, "best_ns")  # fmt: skip
-    totals = totals.join(best, on=_CLASS, how="left", nulls_equal=True)
-    of_tile = ["handoff", "cause", "rank"]
-    joined = parts.join(totals.select(*of_tile, "total_ns", "best_ns"), on=of_tile, nulls_equal=True, how="left",
-                        maintain_order="left")  # fmt: skip
+    ).select("of", "best_ns")  # fmt: skip
+    joined = tiles.join(best, on="of", how="left", maintain_order="left")
     over = pl.max_horizontal(pl.col("total_ns") - pl.col("best_ns").fill_null(pl.col("total_ns")), 0)
     gone = (pl.col("length_ns") * over / pl.col("total_ns")).round().cast(pl.Int64)
     return joined.select(gone_ns=gone).to_series()

@@ -65,18 +65,16 @@ class Timeline:
             _placed(forward, node), end_ns, until,
         )  # fmt: skip
 
-    def earlier(self, forward: Forward, value: Ints) -> tuple[Ints, Ints]:
+    def earlier(self, sooner: Ints) -> tuple[Ints, Ints]:
         """Return by how much sooner each unit begins and ends; another rank may be the last to end it then.
 
         Args:
-            forward: The graph.
-            value: When each of its nodes would have happened.
+            sooner: By how much sooner each node of the replay would have happened.
         """
-        shift = np.where(self.node < 0, 0, forward.time[self.node] - value[self.node])
         now = np.full(len(self.begin), np.iinfo(np.int64).min)
-        np.maximum.at(now, self.row, self.end_ns - shift)
+        np.maximum.at(now, self.row, self.end_ns - np.where(self.node < 0, 0, sooner[self.node]))
         end = self.until_ns - now
-        began = np.where(self.begin < 0, 0, forward.time[self.begin] - value[self.begin])
+        began = np.where(self.begin < 0, 0, sooner[self.begin])
         # A step begins when the one before it is over, whichever rank opens it first: hosts run ahead of their GPUs.
         over = np.where(self.before < 0, 0, end[self.before])
         return np.where(self.is_step, over, began), end

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapscope.graph import forward as compiled
-from gapscope.graph.allowance import NEVER, absorbers, latest
+from gapscope.graph.allowance import NEVER, latest, reaching
 from gapscope.graph.contraction import TOP, window_of
 from gapscope.graph.edges import TYPE
 from gapscope.graph.forward import Forward, _floors_of, contracted, whole
 from gapscope.graph.kernels import NONE
-from tests.unit.test_forward import ALWAYS, BOTH, cases, drawn_gone
+from gapscope.graph.narrow import narrow
+from tests.unit.test_forward import ALWAYS, BOTH, cases, drawn_gone, residuals_of, ways_of
 from tests.unit.test_walk import ONE, arrays
 
 EXAMPLES = settings(max_examples=300, deadline=None)
@@ -31,7 +32,7 @@ def drawn_asked(data, f):
 
 def same_replays(f, small, gone):
     """Check that every node that is left has the time it has in the whole graph."""
-    here = (small.places(np.array(list(gone), np.int64)), np.array(list(gone.values()), np.int64))
+    here = dict(zip(small.places(np.array(list(gone), np.int64)).tolist(), gone.values(), strict=True))
     for residuals in BOTH:
         assert small.replay(here, residuals).tolist() == f.replay(gone, residuals)[small.node].tolist()
 
@@ -58,28 +59,28 @@ def test_allowances_equal_those_of_the_whole(case, data):
     some = data.draw(st.sets(st.sampled_from(asked.tolist()))) if len(asked) else set()
     ends = np.array(sorted(some), np.int64)
     spare = np.array([data.draw(st.integers(0, 20)) for _ in ends], np.int64)
-    allowed, way = latest(f, ends, f.time[ends] + spare)
-    again, way_again = latest(small, small.places(ends), f.time[ends] + spare)
-    assert again[small.places(asked)].tolist() == allowed[asked].tolist()
+    later, absorber = latest(f, ends, spare)
+    again, absorber_again = latest(small, small.places(ends), spare)
+    assert again[small.places(asked)].tolist() == later[asked].tolist()
+    assert reaching(small, small.places(ends)).tolist() == (again != NEVER).tolist()
     # Of several that allow no more, another may be named: one is where the whole names one.
-    named = np.array(absorbers(f, way, asked))
-    named_again = np.array(absorbers(small, way_again, small.places(asked)))
-    held = {int(f.source[b]) for b in f.binding if b != NONE}
-    assert all(node == NONE or node in held for node in named_again.tolist())
-    strict = _one_way_each(f, allowed)
+    named = absorber[asked]
+    named_again = absorber_again[small.places(asked)]
+    assert set(named_again.tolist()) <= {NONE, *f.held_by.tolist()}
+    strict = _one_way_each(f, later)
     if strict:
         assert named_again.tolist() == named.tolist()
 
 
-def _one_way_each(f, allowed):
+def _one_way_each(f, later):
     """Tell whether no node has two ways on that allow equally much."""
     seen = {}
     for node in range(len(f.time)):
-        if allowed[node] == NEVER or f.binding[node] == NONE:
+        if later[node] == NEVER:
             continue
-        for j in range(f.first[node], f.first[node + 1]):
-            limit = int(allowed[node] - f.residual[node] - f.lag[j])
-            seen.setdefault(int(f.source[j]), []).append(limit)
+        for source, ready, _ in ways_of(f, node):
+            if ready is not None:
+                seen.setdefault(source, []).append(int(later[node]) - ready)
     return all(limits.count(min(limits)) == 1 for limits in seen.values())
 
 
@@ -162,8 +163,8 @@ def test_a_launch_that_comes_last_once_time_is_gone_stays(asked, gone):
     g = stretch([(3, 0)] * 8, lengths, set())
     f, ends = whole(g, ONE, ALWAYS), np.arange(1, 16, 2)
     small = contracted(g, ONE, ALWAYS, np.append(ends, asked))
-    same_replays(f, small, {asked: min(gone, int(f.residual[asked]))})
-    same_replays(f, contracted(g, ONE, ALWAYS, np.array([asked, 15])), {asked: min(gone, int(f.residual[asked]))})
+    same_replays(f, small, {asked: min(gone, residuals_of(f)[asked])})
+    same_replays(f, contracted(g, ONE, ALWAYS, np.array([asked, 15])), {asked: min(gone, residuals_of(f)[asked])})
     queue = stretch([(0, 0)] * 3, [(9, 0), (9, 0), (1, 0)], set())
     f, small = whole(queue, ONE, ALWAYS), contracted(queue, ONE, ALWAYS, np.array([1, 3, 5]))
     for node in (1, 3):
@@ -183,8 +184,10 @@ def test_floors_are_those_of_all_residuals(scale, values):
     counts = np.zeros((compiled.OWN_START + 1, TOP), np.int32)
     np.add.at(counts[3], values[values < TOP], 1)
     long = values[values >= TOP]
-    none = np.zeros(0, np.int32)
-    c = compiled.Contracted(none, none, none, none, none, none, none, counts, np.full(len(long), 3, np.int8), long)
+    none, nothing = np.zeros(0, np.int32), narrow(np.zeros(0, np.int64))
+    c = compiled.Contracted(
+        none, none, none, nothing, none, nothing, none, counts, np.full(len(long), 3, np.int8), long
+    )
     expected = int(np.quantile(values, 0.05, method="lower"))
     assert _floors_of(c).tolist() == [expected if k == 3 else 0 for k in range(compiled.OWN_START + 1)]
 

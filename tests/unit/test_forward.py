@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapscope.graph import forward as compiled
-from gapscope.graph.allowance import NEVER, absorbers, latest
+from gapscope.graph.allowance import NEVER, latest, reaching
 from gapscope.graph.edges import TYPE, TYPES
-from gapscope.graph.forward import FLOOR, STICKY, inner_waits
-from gapscope.graph.kernels import NONE
+from gapscope.graph.forward import FLOOR, STICKY, STRUCK, inner_waits
+from gapscope.graph.kernels import LAUNCH, NONE
+from gapscope.graph.narrow import lengths_of, narrow
 from tests.unit.test_walk import CALL, CONSUMER, ONE, RECEIVE, SEND, Plain, graph, graphs, late_peer
 
 OWN = len(TYPES)
-AGE = 2**61
 BOTH = (STICKY, FLOOR)
 EXAMPLES = settings(max_examples=50, deadline=None)
 
@@ -29,6 +29,19 @@ ALWAYS = np.array([-(2**61), 2**61])
 def forward(g, bounds, edges=ALWAYS):
     """All nodes of a graph, from its arrays."""
     return compiled.whole(g, bounds, edges)
+
+
+def residuals_of(f):
+    return lengths_of(f.residual).tolist()
+
+
+def ways_of(f, node):
+    """Source, when it was satisfied (None: struck) and kind of each way to a node."""
+    slack, residual = lengths_of(f.slack), lengths_of(f.residual)
+    return [
+        (int(f.source[j]), None if slack[j] == STRUCK else int(f.time[node] - residual[node] - slack[j]), f.kind[j])
+        for j in range(f.first[node], f.first[node + 1])
+    ]
 
 
 # The plain version ------------------------------------------------------------------------------------------------
@@ -159,9 +172,9 @@ def cases(draw):
 def drawn_gone(data, f):
     """Nodes, and how much of the time before each is gone."""
     some = {}
-    for node in range(len(f.time)):
-        if f.residual[node] > 0 and data.draw(st.booleans()):
-            some[node] = data.draw(st.integers(0, int(f.residual[node])))
+    for node, residual in enumerate(residuals_of(f)):
+        if residual > 0 and data.draw(st.booleans()):
+            some[node] = data.draw(st.integers(0, residual))
     return some
 
 
@@ -177,15 +190,15 @@ def test_ways_order_and_bindings_equal_those_of_the_plain_version(case):
     assert found == [NONE if i is None else i for i in plain.inner]
     assert f.order.tolist() == plain.order
     assert f.dropped == len(plain.dropped)
+    residuals = residuals_of(f)
     for node in range(plain.n):
-        low, high = int(f.first[node]), int(f.first[node + 1])
-        expected = [
-            (s, -AGE if (node, k) in plain.dropped else lag, kind) for k, (s, lag, kind) in enumerate(plain.ways[node])
-        ]
-        assert list(zip(f.source[low:high], f.lag[low:high], f.kind[low:high], strict=True)) == expected
         held = plain.held[node]
-        assert f.binding[node] == (NONE if held is None else low + held)
-        assert f.residual[node] == plain.residual[node]
+        assert ways_of(f, node) == [
+            (source, None if held is None or (node, k) in plain.dropped else plain.time[source] + lag, kind)
+            for k, (source, lag, kind) in enumerate(plain.ways[node])
+        ]
+        assert f.held_by[node] == (NONE if held is None else plain.ways[node][held][0])
+        assert residuals[node] == plain.residual[node]
     assert f.floor.tolist() == plain.floors()
 
 
@@ -206,13 +219,12 @@ def test_latest_and_absorbers_equal_those_of_the_plain_version(case, data):
     f, plain = forward(g, bounds, edges), PlainForward(g, bounds, edges)
     nodes = st.integers(0, max(plain.n - 1, 0))
     ends = sorted(data.draw(st.sets(nodes, max_size=3))) if plain.n else []
-    allowed, way = latest(f, np.array(ends, np.int64), f.time[np.array(ends, np.int64)])
+    later, absorber = latest(f, np.array(ends, np.int64), np.zeros(len(ends), np.int64))
     expected, plain_way = plain.latest(ends)
-    assert allowed.tolist() == expected
-    assert way.tolist() == [NONE if w is None else int(f.first[w[0]]) + w[1] for w in plain_way]
-    every = np.arange(-1, plain.n)
-    absorbed = [None, *(plain.absorber(plain_way, node) for node in range(plain.n))]
-    assert absorbers(f, way, every).tolist() == [NONE if a is None else a for a in absorbed]
+    assert np.where(later == NEVER, NEVER, later + f.time).tolist() == expected
+    assert reaching(f, np.array(ends, np.int64)).tolist() == [at != NEVER for at in expected]
+    absorbed = [plain.absorber(plain_way, node) for node in range(plain.n)]
+    assert absorber.tolist() == [NONE if a is None else a for a in absorbed]
 
 
 # What holds for every replay --------------------------------------------------------------------------------------
@@ -234,8 +246,8 @@ def test_what_holds_a_node_comes_before_it(case):
     place = np.empty(len(f.order), int)
     place[f.order] = np.arange(len(f.order))
     for node in range(len(f.time)):
-        for j in range(f.first[node], f.first[node + 1]):
-            assert f.lag[j] == -AGE or place[f.source[j]] < place[node]
+        for source, ready, _ in ways_of(f, node):
+            assert ready is None or place[source] < place[node]
     assert sorted(f.order.tolist()) == list(range(len(f.time)))
 
 
@@ -244,7 +256,7 @@ def test_what_holds_a_node_comes_before_it(case):
 def test_nothing_comes_later_and_with_sticky_residuals_never_for_more_that_is_gone(case, data):
     f = forward(*case)
     some = drawn_gone(data, f)
-    more = {node: data.draw(st.integers(some.get(node, 0), int(r))) for node, r in enumerate(f.residual) if r > 0}
+    more = {node: data.draw(st.integers(some.get(node, 0), int(r))) for node, r in enumerate(residuals_of(f)) if r > 0}
     low, lower = f.replay(some, STICKY), f.replay(more, STICKY)
     assert (lower <= low).all()
     assert (low <= f.time).all()
@@ -276,8 +288,8 @@ def test_moved_times_give_moved_replays(case, data, by):
     for residuals in BOTH:
         assert (moved.replay(gone, residuals) - by).tolist() == f.replay(gone, residuals).tolist()
     ends = np.arange(0, len(f.time), 3)
-    allowed, again = latest(f, ends, f.time[ends])[0], latest(moved, ends, moved.time[ends])[0]
-    assert np.where(again == NEVER, NEVER, again - by).tolist() == allowed.tolist()
+    spare = np.zeros(len(ends), np.int64)
+    assert latest(moved, ends, spare)[0].tolist() == latest(f, ends, spare)[0].tolist()
 
 
 @EXAMPLES
@@ -289,8 +301,8 @@ def test_nothing_starts_before_the_call_that_launched_it(case, data):
     for residuals in BOTH:
         again = f.replay(gone, residuals)
         for op, call in enumerate(g.call.tolist()):
-            ways = range(f.first[2 * op], f.first[2 * op + 1])
-            is_kept = any(f.source[j] // 2 == call and f.kind[j] == TYPE["launch"] and f.lag[j] != -AGE for j in ways)
+            launched = [ready for source, ready, kind in ways_of(f, 2 * op) if source // 2 == call and kind == LAUNCH]
+            is_kept = any(ready is not None for ready in launched)
             if is_kept and g.start[call] <= g.start[op]:
                 assert again[2 * op] >= again[2 * call]
 
@@ -304,49 +316,52 @@ def test_within_its_slack_a_node_moves_no_end_and_beyond_it_one(case, data):
         return
     ends = np.array(sorted(data.draw(st.sets(st.integers(0, len(f.time) - 1), min_size=1, max_size=3))))
     node = data.draw(st.integers(0, len(f.time) - 1))
-    allowed, _ = latest(f, ends, f.time[ends])
-    if f.binding[node] == NONE or allowed[node] == NEVER:
+    later, _ = latest(f, ends, np.zeros(len(ends), np.int64))
+    if f.held_by[node] == NONE or later[node] == NEVER:
         return
-    slack = int(allowed[node] - f.time[node])
-    assert slack >= 0
 
     def overdue(by):
-        residual = f.residual.copy()
-        residual[node] += by
-        again = replace(f, residual=residual).replay({})
-        return (again[ends] > f.time[ends]).any()
+        return (f.replay({node: -by})[ends] > f.time[ends]).any()
 
-    assert not overdue(slack)
-    assert overdue(slack + 1)
+    assert not overdue(int(later[node]))
+    assert overdue(int(later[node]) + 1)
 
 
 # The gate ---------------------------------------------------------------------------------------------------------
 
 
 @EXAMPLES
-@given(cases(), st.data())
-def test_a_changed_residual_is_found_at_its_node(case, data):
+@given(cases(), st.data(), st.sampled_from(["residual", "slack"]), st.sampled_from([-1, -50]))
+def test_what_is_out_of_order_is_found_at_its_node(case, data, field, wrong):
+    """What passed before a node, or what the last of its ways was satisfied before, is negative."""
     f = forward(*case)
-    held = [v for v in range(len(f.time)) if f.binding[v] != NONE]
+    held = [v for v in range(len(f.time)) if f.held_by[v] != NONE]
     if not held:
         return
     node = data.draw(st.sampled_from(held))
-    residual = f.residual.copy()
-    residual[node] += data.draw(st.sampled_from([-1, 1, 50])) if residual[node] else 1
-    assert replace(f, residual=residual).diverging() == node
+    lengths = lengths_of(getattr(f, field))
+    at = node if field == "residual" else f.first[node] + [t for _, t, _ in ways_of(f, node)].index(last_of(f, node))
+    lengths[at] = wrong
+    assert replace(f, **{field: narrow(lengths)}).diverging() == node
 
 
 @EXAMPLES
 @given(cases(), st.data())
-def test_a_changed_lag_is_found_at_its_node(case, data):
+def test_a_way_that_is_missing_is_found_at_its_node(case, data):
+    """The way that was last is satisfied sooner than it was, and no other is as late."""
     f = forward(*case)
-    held = [v for v in range(len(f.time)) if f.binding[v] != NONE]
-    if not held:
+    ready = {v: [t for _, t, _ in ways_of(f, v)] for v in range(len(f.time)) if f.held_by[v] != NONE}
+    alone = [v for v, times in ready.items() if times.count(last_of(f, v)) == 1]
+    if not alone:
         return
-    node = data.draw(st.sampled_from(held))
-    lag = f.lag.copy()
-    lag[f.binding[node]] += 1
-    assert replace(f, lag=lag).diverging() == node
+    node = data.draw(st.sampled_from(alone))
+    slack = lengths_of(f.slack)
+    slack[f.first[node] + ready[node].index(last_of(f, node))] = 1
+    assert replace(f, slack=narrow(slack)).diverging() == node
+
+
+def last_of(f, node):
+    return int(f.time[node]) - residuals_of(f)[node]
 
 
 # By hand ----------------------------------------------------------------------------------------------------------
@@ -487,11 +502,11 @@ def test_slack_and_what_takes_its_place():
     """Two ways to the end: the consumer's at 40 and another at 70, which holds it."""
     g = graph(ops=[(10, 40, 0), (10, 70, 1), (75, 80, 2)], edges=[(4, 1, 40, "event"), (4, 3, 70, "event")])
     f = forward(g, ONE)
-    allowed, way = latest(f, np.array([5]), f.time[[5]])
-    assert (allowed - f.time).tolist() == [30, 30, 0, 0, 0, 0]
-    assert absorbers(f, way, np.array([0, 2, 5, NONE])).tolist() == [3, NONE, NONE, NONE]
-    allowed, way = latest(f, np.array([3]), f.time[[3]])
-    assert allowed[[0, 1, 4, 5]].tolist() == [NEVER] * 4
+    later, absorber = latest(f, np.array([5]), np.array([0]))
+    assert later.tolist() == [30, 30, 0, 0, 0, 0]
+    assert absorber[[0, 2, 5]].tolist() == [3, NONE, NONE]
+    later, _ = latest(f, np.array([3]), np.array([0]))
+    assert later[[0, 1, 4, 5]].tolist() == [NEVER] * 4
 
 
 def test_savings_do_not_add_up():

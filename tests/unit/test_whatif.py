@@ -17,6 +17,7 @@ from gapscope.clocks import AlignOptions
 from gapscope.errors import ReplayError, UsageError
 from gapscope.findings import Finding
 from gapscope.graph.forward import forward_of
+from gapscope.graph.narrow import lengths_of, narrow
 from gapscope.testing import Recording, trace
 from gapscope.whatif import model as model_module
 from gapscope.whatif.scenario import chosen
@@ -496,15 +497,16 @@ def test_a_scenario_in_words():
 # The gate ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", ["residual", "lag"])
+@pytest.mark.parametrize("field", ["residual", "slack"])
 def test_a_replay_that_differs_is_refused_and_names_the_first_node(monkeypatch, field):
     def corrupted(graph, asked):
         forward = forward_of(graph, asked)
         ops = graph.items.ops
         number = 2 * int(ops.with_row_index("n").filter(pl.col("name") == "consumer")["n"][1])
         consumer = int(np.flatnonzero(forward.node == number)[0])
-        values = getattr(forward, field).copy()
-        values[forward.binding[consumer] if field == "lag" else consumer] += 7
+        values = lengths_of(getattr(forward, field))
+        values[consumer if field == "residual" else forward.first[consumer]] = -7
+        values = narrow(values)
         return replace(forward, **{field: values})
 
     monkeypatch.setattr(model_module, "forward_of", corrupted)
