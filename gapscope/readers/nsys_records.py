@@ -74,9 +74,9 @@ class Records:
             whole = joined[:-1].tobytes().decode()
         except UnicodeDecodeError as error:
             raise NotPlainError("a text is no UTF-8") from error
-        if whole.count("\0") != places.size - 1:
-            raise NotPlainError("a text has a zero byte")
         texts = pl.Series(name, [whole]).str.split("\0").explode()
+        if len(texts) != places.size:
+            raise NotPlainError("a text has a zero byte")
         nulls = pl.Series(self.nulls[column]) > 0
         return texts.set(nulls, None) if nulls.any() else texts
 
