@@ -253,7 +253,7 @@ def store_entry(entry: Path, source: SourceTables) -> str | None:
             stored = {
                 "info": asdict(source.info),
                 "findings": [asdict(f) for f in source.findings],
-                "checksums": _checksums(staging),
+                "checksums": {file.name: _checksum(file) for file in _tables_of(staging)},
             }
             (staging / "source.json").write_text(json.dumps(stored))
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -301,9 +301,13 @@ def discard(entry: Path) -> None:
 
 def _checksums(entry: Path) -> dict[str, int]:
     """Return the checksum of each table: a page that went bad on the disk must not surface in an analysis."""
-    files = sorted(entry.glob("*.parquet"))
+    files = _tables_of(entry)
     with ThreadPoolExecutor(_WORKERS) as pool:
         return dict(zip((f.name for f in files), pool.map(_checksum, files), strict=True))
+
+
+def _tables_of(entry: Path) -> list[Path]:
+    return sorted(entry.glob("*.parquet"))
 
 
 def _checksum(file: Path) -> int:
