@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,12 @@ from gapscope.clocks import Alignment, AlignOptions
 from gapscope.errors import UsageError
 from gapscope.findings import Finding, findings_to_json
 from gapscope.handoff import Handoff, choose
-from gapscope.load import LoadOptions, load
+from gapscope.load import LoadOptions, known_origin, load
 from gapscope.pipeline import TABLES, Computed, Request, Stages, compute
 from gapscope.readers.base import Progress, Window, no_progress
 from gapscope.schema import EXPOSURE, FIXES, INTERFERENCE, MESSAGES, SCHEMA_VERSION, SLACK, UNITS, WAITING, dtypes
 from gapscope.summary import summarize
-from gapscope.trace import Trace
+from gapscope.trace import Origin, Trace
 from gapscope.version import VERSION
 from gapscope.whatif import Effects, Model, Scenario, effects
 from gapscope.writing import replacing, write_table
@@ -43,7 +43,7 @@ class Analysis:
     """What gapscope found in the recordings of one run.
 
     Attributes:
-        trace: The recordings.
+        opened: Returns the recordings; those of results that were computed before are opened when they are asked for.
         handoffs: Table ``handoffs`` of `gapscope.schema`, one row per handoff.
         tiles: Table ``tiles``: what held each gap, nanosecond by nanosecond.
         alignment: Table ``alignment``: where each clock stands, against the reference and, where times of handoffs
@@ -60,7 +60,7 @@ class Analysis:
         stages: What `timebase` and `model` are of. Of results that were computed before, it is computed when asked for.
     """
 
-    trace: Trace
+    opened: Callable[[], Trace] = field(repr=False)
     handoffs: pl.DataFrame
     tiles: pl.DataFrame
     alignment: pl.DataFrame
@@ -74,6 +74,11 @@ class Analysis:
     fixes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(FIXES)), repr=False)
     slack: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(SLACK)), repr=False)
     stages: Stages | None = field(default=None, repr=False)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The recordings."""
+        return self.opened()
 
     @property
     def timebase(self) -> Alignment | None:
@@ -236,22 +241,41 @@ def analyze(
     window = None if steps is None and last is None else Window(*(steps or (None, None)), last)
     is_whole = window is None or unmarked or bool(comm_kernels)  # what no mark names is numbered from its first on
     if isinstance(source, Trace):
-        request = _with_last(request, window, source)
-        return _made_of(source, request, compute(source, request, progress))
+        trace = source
+        request = _with_last(request, window, trace)
+        return _made_of(lambda: trace, request, compute(trace, request, progress))
+    paths = [source] if isinstance(source, (str, PathLike)) else list(source)
+    options = options or LoadOptions()
     if not is_whole:
-        options = replace(options or LoadOptions(), window=window)
-    trace = load(source, options, progress)
+        options = replace(options, window=window)
+    if window is None or window.last_n is None:  # how many steps there are, only the marks tell
+        kept = _kept(known_origin(paths, options), request)
+        if kept is not None:
+            return _made_before(cache(lambda: load(paths, options)), request, kept)
+    trace = load(paths, options, progress)
     request = _with_last(request, window, trace)
-    entry = None if trace.origin is None else results.entry_of(trace.origin.cache_dir, trace.origin.digest, request)
-    kept = None if entry is None else results.find(entry, TABLES)
+    kept = _kept(trace.origin, request)
     if kept is not None:
-        analysis = _made_of(trace, request, Computed(kept.tables, kept.findings, Stages(trace, request)))
-        analysis.__dict__["summary"] = kept.summary  # as the cached property would
-        return analysis
-    analysis = _made_of(trace, request, compute(trace, request, progress))
-    if entry is not None:
+        return _made_before(lambda: trace, request, kept)
+    analysis = _made_of(lambda: trace, request, compute(trace, request, progress))
+    if trace.origin is not None:
         tables = {name: getattr(analysis, name) for name in TABLES}
-        results.store(entry, results.Kept(tables, analysis.findings, analysis.summary))
+        results.store(_entry(trace.origin, request), results.Kept(tables, analysis.findings, analysis.summary))
+    return analysis
+
+
+def _entry(origin: Origin, request: Request) -> Path:
+    return results.entry_of(origin.cache_dir, origin.digest, request)
+
+
+def _kept(origin: Origin | None, request: Request) -> results.Kept | None:
+    """Return what was computed before for a request."""
+    return None if origin is None else results.find(_entry(origin, request), TABLES)
+
+
+def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Kept) -> Analysis:
+    analysis = _made_of(opened, request, Computed(kept.tables, kept.findings, Stages(opened, request)))
+    analysis.__dict__["summary"] = kept.summary  # as the cached property would
     return analysis
 
 
@@ -265,9 +289,9 @@ def _with_last(request: Request, window: Window | None, trace: Trace) -> Request
     return replace(request, steps=window.steps_of(steps))
 
 
-def _made_of(trace: Trace, request: Request, computed: Computed) -> Analysis:
+def _made_of(opened: Callable[[], Trace], request: Request, computed: Computed) -> Analysis:
     return Analysis(
-        trace=trace,
+        opened=opened,
         findings=computed.findings,
         selection=request.selection,
         stages=computed.stages,

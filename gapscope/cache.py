@@ -214,6 +214,13 @@ def entry_path(cache_dir: Path, digest: str, reader: Reader) -> Path:
     return cache_dir / "tables" / f"{digest}-{slug}-{reader.version}.{SCHEMA_VERSION}.{CONTRACT_VERSION}"
 
 
+def kept_entry(path: Path, reader: Reader, cache_dir: Path) -> Path | None:
+    """Return where the tables of a file are kept; None if they are not, or only its content would tell."""
+    digest = None if path.is_dir() else _remembered(path, cache_dir)
+    entry = None if digest is None else entry_path(cache_dir, digest, reader)
+    return entry if entry is not None and entry.is_dir() else None
+
+
 def load_entry(entry: Path) -> SourceTables | None:
     """Return the tables kept at ``entry``; None if there are none or they cannot be used."""
     finish(entry)

@@ -57,7 +57,9 @@ def write_index(folder: Path, name: str, said: Mapping[str, Any]) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    (folder / name).write_text(sealed(json.dumps({**said, _CHECKSUMS: _checksums(_files(folder, name))})))
+    # One after the other: a thread that writes while the interpreter goes down can start no others.
+    checksums = {file: _checksum(path) for file, path in _files(folder, name).items()}
+    (folder / name).write_text(sealed(json.dumps({**said, _CHECKSUMS: checksums})))
 
 
 def read_index(folder: Path, name: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,12 +74,16 @@ class Stages:
     """What questions need that the tables do not answer: pictures, and what-if. Computed where it is asked for.
 
     Args:
-        trace: The recordings.
+        opened: Returns the recordings, which may have to be opened.
         request: What was asked.
     """
 
-    def __init__(self, trace: Trace, request: Request) -> None:
-        self._trace, self._request = trace, request
+    def __init__(self, opened: Callable[[], Trace], request: Request) -> None:
+        self._opened, self._request = opened, request
+
+    @property
+    def _trace(self) -> Trace:
+        return self._opened()
 
     @cached_property
     def marked(self) -> Ends | None:
@@ -121,7 +125,7 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress) ->
         progress: Called with what is going on and the fraction done.
     """
     progress("handoffs", 1.0)
-    stages = Stages(trace, request)
+    stages = Stages(lambda: trace, request)
     alignment = stages.alignment
     ends, unpaired = with_unmarked(trace, stages.marked, wanted=request.unmarked, comm_kernels=request.comm_kernels)
     has_units = trace.marks["mark"].is_in(["step", "request"]).any()

@@ -5,6 +5,6 @@ logs add to the traces of the same processes.
 """
 
 from gapscope.load.assembling import assemble
-from gapscope.load.reading import LoadOptions, load
+from gapscope.load.reading import LoadOptions, known_origin, load
 
-__all__ = ["LoadOptions", "assemble", "load"]
+__all__ = ["LoadOptions", "assemble", "known_origin", "load"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS, UNITS
@@ -56,6 +57,7 @@ def assemble(
     findings += [*notes, *merged, *merging.findings]
     marks = marks.drop("rank").join(processes.select(*_OWNER, "rank"), on=_OWNER, how="left")
     marks = marks.select(list(MARKS)).sort("source", "process", "start_ns", "end_ns", "text", nulls_last=True)
+    marks = _with_one_nothing(marks)
     sources, told = hosts_from_logs(_sources(files, processes), merging.links)
     findings += told
     findings += [
@@ -70,7 +72,17 @@ def assemble(
         )
         for path, tool in sources.filter(pl.col("window_start_ns").is_null()).select("path", "tool").iter_rows()
     ]
-    return Trace(sources, processes, marks, findings, tuple(files))
+    return Trace(sources, processes, marks, findings, tuple(replace(f, marks=None, own_marks=None) for f in files))
+
+
+def _with_one_nothing(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the same rows; columns of one type without a value share their memory: most keys are in no mark."""
+    nothing: dict[pl.DataType, pl.Series] = {}
+    for column in frame.get_columns():
+        if column.null_count() == frame.height:
+            shared = nothing.setdefault(column.dtype, column)
+            frame = frame.with_columns(shared.alias(column.name))
+    return frame
 
 
 def _all_marks(files: Sequence[SourceTables], jobs: Sequence[str | None]) -> tuple[pl.DataFrame, list[Finding]]:

@@ -5,7 +5,7 @@ This is what an engine (`gapscope.load.engines`) runs once per file, wherever th
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,6 +62,21 @@ def read_file(file: InputFile | RemoteFile, shown: str, options: ReadOptions, pr
         return _behind_url(file, shown, options, progress)
     stand_in = None if file.stand_in is None else nullcontext(file.stand_in)
     return _FromPath(file.path, file.named, stand_in, options, progress).read(shown)
+
+
+def kept_as(file: InputFile | RemoteFile, cache_dir: Path) -> Path | str | None:
+    """Return `Read.entry` of a file that was read before, or `Read.digest` of a small one; None if reading it tells."""
+    if isinstance(file, RemoteFile):
+        return None
+    with suppress(InputError, OSError):
+        if _size(file.path) < cache.MIN_CACHED_BYTES:
+            return _small_identity(file.path)
+        return cache.kept_entry(file.path, find_reader(file.path), cache_dir)
+    return None
+
+
+def _small_identity(path: Path) -> str:
+    return f"{cache.content_digest(path, None)}-{find_reader(path).version}"
 
 
 def shown_path(path: Path) -> str:
@@ -135,7 +150,7 @@ class _FromPath:
         """Return what tells a small file from others; of a large one that would cost as much as reading it."""
         if self.options.cache_dir is None or _size(self.path) >= cache.MIN_CACHED_BYTES:
             return None
-        return f"{cache.content_digest(self.path, None)}-{find_reader(self.path).version}"
+        return _small_identity(self.path)
 
     def _from_stand_in(self, stand_in: AbstractContextManager[Path], error: ExporterError) -> SourceTables:
         try:

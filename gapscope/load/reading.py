@@ -14,8 +14,9 @@ from gapscope.findings import Finding, plural
 from gapscope.inputs import expand
 from gapscope.load.assembling import assemble
 from gapscope.load.engines import Asked, Recording, engine_of
+from gapscope.load.fetching import is_url
 from gapscope.load.memory import give_back
-from gapscope.load.one_file import Read
+from gapscope.load.one_file import Read, kept_as
 from gapscope.readers.base import Progress, ReadOptions, SourceTables, Window, no_progress
 from gapscope.trace import Origin, Trace
 
@@ -72,12 +73,10 @@ def load(
         InputError: None of the files could be read; the message is that of the first.
     """
     options = options or LoadOptions()
-    named = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    asked = [Asked(str(path)) for path in named]
-    asked += [Asked(str(path), job) for job, files in options.jobs.items() for path in files]
+    asked = _asked(paths, options)
     if not asked:
         expand([])
-    cache_dir = cache.usable_cache_dir(options.cache_dir or cache.default_cache_dir()) if options.use_cache else None
+    cache_dir = _cache_dir(options)
     engine = engine_of(options.engine, options.ray_address, options.workers)
     with engine.session():
         recordings = engine.find(asked)
@@ -101,6 +100,38 @@ def load(
     return trace
 
 
+def known_origin(paths: str | PathLike[str] | Iterable[str | PathLike[str]], options: LoadOptions) -> Origin | None:
+    """Return the origin that a trace of these recordings has, if that is known without opening their tables.
+
+    Args:
+        paths: As `load` takes them.
+        options: See `LoadOptions`.
+
+    Raises:
+        UsageError: A path does not exist.
+    """
+    asked = _asked(paths, options)
+    cache_dir = _cache_dir(options)
+    is_elsewhere = options.engine != "local" or any(is_url(a.given) for a in asked)
+    if cache_dir is None or options.window is not None or is_elsewhere:
+        return None
+    recordings = engine_of(options.engine, None, None).find(asked)
+    known = [kept_as(file.file, cache_dir) for file in recordings]
+    if None in known or not any(isinstance(k, Path) for k in known):
+        return None
+    return _origin_of([k.name if isinstance(k, Path) else k for k in known], [], recordings, options, cache_dir)
+
+
+def _asked(paths: str | PathLike[str] | Iterable[str | PathLike[str]], options: LoadOptions) -> list[Asked]:
+    named = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    asked = [Asked(str(path)) for path in named]
+    return asked + [Asked(str(path), job) for job, files in options.jobs.items() for path in files]
+
+
+def _cache_dir(options: LoadOptions) -> Path | None:
+    return cache.usable_cache_dir(options.cache_dir or cache.default_cache_dir()) if options.use_cache else None
+
+
 def _origin(
     read: Sequence[Read], recordings: Sequence[Recording], options: LoadOptions, cache_dir: Path | None
 ) -> Origin | None:
@@ -109,6 +140,16 @@ def _origin(
     if cache_dir is None or None in known or not any(r.entry is not None for r in read):
         return None
     skipped = [r.result for r in read if isinstance(r.result, Finding)]
+    return _origin_of(known, skipped, recordings, options, cache_dir)
+
+
+def _origin_of(
+    known: Sequence[str | None],
+    skipped: Sequence[Finding],
+    recordings: Sequence[Recording],
+    options: LoadOptions,
+    cache_dir: Path,
+) -> Origin:
     named = [(file.shown, file.job) for file in recordings]
     said = repr((known, skipped, named, sorted(options.rank_of.items()), options.window))
     return Origin(cache_dir, hashlib.blake2b(said.encode(), digest_size=20).hexdigest())

@@ -47,9 +47,11 @@ def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Fin
     frame = candidates.with_columns(
         compact=compact,
         mark=pl.col("name").str.strip_prefix(PREFIX).str.extract(r"^(\S+)", 1),
-        fields=pl.col("name").str.extract(r"\s(.*)$", 1),
+        rest=pl.col("name").str.replace(r"^\S+", ""),
     )
-    frame = frame.with_columns(_text_fields()).with_columns(_compact_fields())
+    rest = frame.select("rest").unique()  # of the marks of one handoff it is the same
+    rest = rest.with_columns(_text_fields(rest["rest"]))
+    frame = frame.drop("kind").join(rest, on="rest", how="left", maintain_order="left").with_columns(_compact_fields())
     frame = frame.with_columns(
         channel=pl.coalesce("channel", pl.lit(0)),
         slot=pl.coalesce("slot", pl.lit(0)),
@@ -90,27 +92,34 @@ def without_definitions(marks: pl.DataFrame) -> pl.DataFrame:
     return marks.filter(~pl.col("mark").is_in(DEFINITIONS))
 
 
-def _text_fields() -> list[pl.Expr]:
+def _text_fields(texts: pl.Series) -> list[pl.Expr]:
+    rest = pl.col(texts.name)
+
+    def value(key: str, pattern: str) -> pl.Expr:
+        if not texts.str.contains(f"{key}=", literal=True).any():  # most keys are nowhere
+            return pl.lit(None, dtype=pl.String).alias(key)
+        return rest.str.extract(rf"\s{key}={pattern}", 1).alias(key)
+
     def text(key: str) -> pl.Expr:
-        return pl.col("name").str.extract(rf"\s{key}=(\S+)", 1)
+        return value(key, r"(\S+)")
 
     def number(key: str) -> pl.Expr:
-        return text(key).cast(pl.Int64, strict=False).alias(key)
+        return text(key).cast(pl.Int64, strict=False)
 
     def end(key: str) -> pl.Expr:
-        rank = pl.col("name").str.extract(rf"\s{key}=(\d+)(?:\s|$)", 1).cast(pl.Int64, strict=False)
-        host = pl.col("name").str.extract(rf"\s{key}=host:(\d+)(?:\s|$)", 1).cast(pl.Int64, strict=False)
+        rank = value(key, r"(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
+        host = value(key, r"host:(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
         return pl.coalesce(pl.when(rank < 2**31).then(rank), -1 - host).alias(key)
 
     numbers = ("channel", "seq", "slot", "step", "mb", "bytes", "src_stage", "dst_stage")
-    texts = ("group", "dir", "transport", "device", "job")  # `kind` and `name` are taken: of the range itself
+    keys = ("group", "dir", "transport", "device", "job", "kind")
     return [
+        rest.str.extract(r"\s(.*)$", 1).alias("fields"),
         end("src"),
         end("dst"),
         *map(number, numbers),
-        *(text(key).alias(key) for key in texts),
-        text("kind").alias("kind"),
-        text("name").alias("given_name"),
+        *map(text, keys),
+        text("name").alias("given_name"),  # `name` is taken: of the range itself
         number("rank").alias("stated_rank"),
     ]
 

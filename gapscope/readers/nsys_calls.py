@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 import polars as pl
 
 from gapscope.readers.api_calls import family_of
@@ -40,6 +41,9 @@ _BY_CALL: dict[str, pl.DataType | type[pl.DataType]] = {
     "by_call": SYNC_KIND,
 }
 """Which kind of synchronization the call of a process and correlation id is."""
+
+_SYNCHRONIZES = CALL_FAMILY.categories.is_in(SYNC_KIND.categories.implode()).to_numpy()
+"""Tells of a family, by its number, if its calls are of a kind of synchronization."""
 
 _family = lru_cache(maxsize=4096)(family_of)
 
@@ -81,10 +85,9 @@ def read_calls(reading: Reading, kept: Kept | None = None) -> tuple[list[Part], 
 
 
 def _synchronizing(calls: pl.DataFrame) -> pl.DataFrame:
-    families = SYNC_KIND.categories.implode()
-    return calls.lazy().filter(pl.col("family").is_in(families)).select(
-        "process", "correlation", by_call=pl.col("family").cast(pl.String).cast(SYNC_KIND)
-    ).collect()  # fmt: skip
+    found = np.flatnonzero(_SYNCHRONIZES.take(calls["family"].to_physical()))
+    rows = calls.select("process", "correlation", by_call="family")[found]
+    return rows.with_columns(pl.col("by_call").cast(pl.String).cast(SYNC_KIND))
 
 
 def read_syncs(reading: Reading, by_call: pl.DataFrame) -> pl.DataFrame:

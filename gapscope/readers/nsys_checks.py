@@ -18,6 +18,7 @@ from gapscope.readers.nsys_ranges import NVTX
 from gapscope.readers.nsys_raw import Tables
 from gapscope.readers.nsys_reading import NO_PROCESS, Counts, Reading
 from gapscope.readers.packing import unpacked
+from gapscope.schema import reader_dtypes
 
 _FEW = 0.01  # share of launches without a record that the edges of a capture explain
 _WIDEST_LOOKUP = 1 << 28
@@ -153,7 +154,13 @@ def _note_lost_launches(tables: Tables, ops: pl.DataFrame, calls: pl.DataFrame) 
 
 def _launches(calls: pl.DataFrame) -> pl.DataFrame:
     launching = pl.col("family").is_in(["launch", "graph_launch"])
-    return unpacked(calls.lazy(), "calls").filter(launching).select("process", "correlation", "family").collect()
+    return _as_packed(calls, "calls", "process", "correlation", "family").filter(launching).collect()
+
+
+def _as_packed(rows: pl.DataFrame, table: str, *columns: str) -> pl.LazyFrame:
+    """Return some columns of packed rows as they are, in a third of the bytes; null where all are and none is kept."""
+    missing = [pl.lit(None, dtype=reader_dtypes(table)[c]).alias(c) for c in columns if c not in rows.columns]
+    return rows.lazy().with_columns(missing).select(columns)
 
 
 def _note_graph_work(tables: Tables, number: int) -> None:
@@ -168,21 +175,23 @@ def _note_graph_work(tables: Tables, number: int) -> None:
 
 def _recorded(launches: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Tell for each launch if an operation has its process and correlation id."""
-    highest = launches["correlation"].max()
+    pair, highest = ["process", "correlation"], launches["correlation"].max()
     out = np.ones(launches.height, bool)
     if not isinstance(highest, int):
         return pl.Series(out)
     if highest >= _WIDEST_LOOKUP:
-        pairs = unpacked(ops.lazy(), "ops").select("process", "correlation")
+        pairs = _as_packed(ops, "ops", *pair).cast(pl.Int64)
         known = pairs.unique().with_columns(known=True).collect()
-        return launches.join(known, on=["process", "correlation"], how="left", maintain_order="left")[
-            "known"
-        ].fill_null(False)
+        return (
+            launches.cast({"process": pl.Int64, "correlation": pl.Int64})
+            .join(known, on=["process", "correlation"], how="left", maintain_order="left")["known"]
+            .fill_null(False)
+        )
     calls_of, correlations = launches["process"].to_numpy(), launches["correlation"].fill_null(0).to_numpy()
     for process in launches["process"].unique():
         seen = np.zeros(highest + 1, bool)
         ids = (
-            unpacked(ops.lazy(), "ops")
+            _as_packed(ops, "ops", *pair)
             .filter(pl.col("process") == process)
             .select(pl.col("correlation").drop_nulls())
             .collect()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.schema import NAME
@@ -60,31 +61,19 @@ def process_numbers(wholes: Iterable[int]) -> dict[int, int]:
     return {w: pid_of(w) if sharing[pid_of(w)] == 1 else w for w in distinct}
 
 
-def positions_of(ids: pl.Series, distinct: pl.Series) -> pl.Series:
-    """Return for each of ``ids`` its position in the sorted ``distinct``, as UInt32; null stays null."""
-    lowest, highest = distinct.min(), distinct.max()
-    if not isinstance(lowest, int) or not isinstance(highest, int):
-        return pl.Series(ids.name, [None], dtype=pl.UInt32).new_from_index(0, len(ids))
-    known = distinct.to_numpy()
-    if highest - lowest < _WIDEST_LOOKUP:
-        table = np.zeros(highest - lowest + 1, np.uint32)
-        table[known - lowest] = np.arange(known.size, dtype=np.uint32)
-        found = pl.Series(ids.name, table[ids.fill_null(lowest).to_numpy() - lowest])
-    else:
-        found = pl.Series(ids.name, np.searchsorted(known, ids.fill_null(lowest).to_numpy()).astype(np.uint32))
-    if ids.null_count():
-        found = pl.select(pl.when(ids.is_not_null()).then(found)).to_series().alias(ids.name)
-    return found
-
-
-def _distinct(ids: pl.Series) -> pl.Series:
-    """Return the distinct ids in order, without null."""
-    lowest, highest = ids.min(), ids.max()
-    if not isinstance(lowest, int) or not isinstance(highest, int) or highest - lowest >= _WIDEST_LOOKUP:
-        return ids.drop_nulls().unique().sort()
-    is_there = np.zeros(highest - lowest + 1, np.bool_)
-    is_there[ids.drop_nulls().to_numpy() - lowest] = True
-    return pl.Series(ids.name, np.flatnonzero(is_there) + lowest)
+def distinct_of(ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Return the distinct ids in order, and for each of ``ids`` its position among them."""
+    lowest = int(ids.min()) if ids.size else 0
+    if ids.size and int(ids.max()) - lowest >= _WIDEST_LOOKUP:
+        known, found = np.unique(ids, return_inverse=True)
+        return known, found.astype(np.uint32)
+    above = ids - lowest
+    is_there = np.zeros(int(above.max()) + 1 if ids.size else 0, np.bool_)
+    is_there[above] = True
+    known = np.flatnonzero(is_there)
+    position = np.zeros(is_there.size, np.uint32)
+    position[known] = np.arange(known.size, dtype=np.uint32)
+    return known + lowest, position[above]
 
 
 class Names:
@@ -103,16 +92,18 @@ class Names:
 
     def distinct(self, ids: pl.Series) -> tuple[pl.Series, pl.Series]:
         """Return the distinct names of a column of ids, and for each row its position among them."""
-        distinct = _distinct(ids)
+        distinct, positions = distinct_of(ids.drop_nulls().to_numpy())
         with self._lock:
-            new = [i for i in distinct if i not in self._known]
+            new = [i for i in distinct.tolist() if i not in self._known]
             if new:
                 strings = self._look_up(pl.Series(new, dtype=pl.Int64))
                 self._known.update((i, strings.get(i, f"unnamed ({i})")) for i in new)
-            names = pl.Series([self._known[i] for i in distinct], dtype=pl.String)
-        if ids.null_count():
-            names = names.append(pl.Series([_UNNAMED]))
-        return names, positions_of(ids, distinct).fill_null(len(distinct))
+            names = pl.Series([self._known[i] for i in distinct.tolist()], dtype=pl.String)
+        if not ids.null_count():
+            return names, pl.Series(positions)
+        rows = np.full(len(ids), len(distinct), np.uint32)
+        rows[ids.is_not_null().to_numpy()] = positions
+        return names.append(pl.Series([_UNNAMED])), pl.Series(rows)
 
     def column(self, ids: pl.Series) -> pl.Series:
         """Return the names for a column of ids."""

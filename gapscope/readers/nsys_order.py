@@ -38,22 +38,18 @@ _FIRST_KEYS = {
 
 def split_by_process(frame: pl.DataFrame) -> list[Part]:
     """Return the rows of each process, packed and in their order, without the column ``process``; may be in parts."""
-    frame, process = packed(frame), frame["process"]
-    first, last = process.min(), process.max()
-    if isinstance(first, int) and first == last:
-        return [(first, frame.drop("process"))]
-    if not process.null_count():
-        whole = process.to_numpy()
-        cuts = [0, *(np.flatnonzero(whole[1:] != whole[:-1]) + 1).tolist(), len(whole)]
-        if len(cuts) < _FEW_STRETCHES:  # slices cost nothing
-            rows = frame.drop("process")
-            return [(int(whole[a]), rows[a:b]) for a, b in pairwise(cuts) if b > a]
-    distinct = process.unique().sort().to_list()
-    if len(distinct) > _FEW_PROCESSES or None in distinct:
-        parts = frame.partition_by("process", maintain_order=True, include_key=False, as_dict=True)
-        return [(whole, rows) for (whole,), rows in parts.items()]
-    rows = frame.drop("process")
-    return [(whole, rows.filter(process == whole)) for whole in distinct]
+    if frame.is_empty():
+        return []
+    process, rows = frame["process"], packed(frame.drop("process"))
+    whole = process.to_numpy()
+    cuts = np.flatnonzero(whole[1:] != whole[:-1]) + 1
+    if cuts.size < _FEW_STRETCHES:  # slices cost nothing
+        return [(int(whole[a]), rows[a:b]) for a, b in pairwise([0, *cuts.tolist(), whole.size])]
+    distinct = pl.Series(whole[cuts - 1]).append(process.tail(1)).unique().sort().to_list()
+    if len(distinct) > _FEW_PROCESSES:
+        parts = rows.with_columns(process).partition_by("process", maintain_order=True, include_key=False, as_dict=True)
+        return [(number, part) for (number,), part in parts.items()]
+    return [(number, rows.filter(process == number)) for number in distinct]
 
 
 def in_order(parts: list[Part], table: str) -> list[Part]:

@@ -1,7 +1,7 @@
 """Reader of Nsight Systems SQLite exports (``nsys export --type sqlite``), plain or compressed.
 
 The database is opened read-only and as immutable: nothing is written beside it, and its folder may be read-only.
-Small tables are read through SQLite, large tables of integers by `gapscope.readers.nsys_pages`.
+Small files are read through SQLite, large tables of others by `gapscope.readers.nsys_pages`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,8 @@ from gapscope.readers.nsys_raw import (
 from gapscope.readers.nsys_tables import MARKER_TABLES, VERSION, normalize
 
 if TYPE_CHECKING:
-    from gapscope.readers.nsys_pages import Ints, PageFile
+    from gapscope.readers.nsys_pages import PlainTable
+    from gapscope.readers.nsys_records import Ints, Records
 
 T = TypeVar("T")
 
@@ -273,33 +274,33 @@ class SqliteTables:
     def _decoded(
         self, table: str, integers: Sequence[str], apply: Callable[[pl.DataFrame], T], near: Sequence[Near]
     ) -> list[T] | None:
-        from gapscope.readers.nsys_pages import NotPlainError, PageFile, integer_series  # noqa: PLC0415 - loads a compiler
+        def read(plain: PlainTable) -> list[T]:
+            leaves = self._near(table, plain, near) if near else plain.leaves
+
+            def applied(records: Records) -> T:
+                return apply(pl.DataFrame([records.integers(k, c) for k, c in enumerate(integers)]))
+
+            return plain.pages.decode(leaves, [plain.position[c] for c in integers], applied, _WORKERS)
+
+        return self._from_pages(table, integers, read)
+
+    def _from_pages(self, table: str, columns: Iterable[str], read: Callable[[PlainTable], T]) -> T | None:
+        """Return what ``read`` makes of a table; None if it, or one of the columns, is not stored plainly."""
+        from gapscope.readers.nsys_pages import PageFile, PlainTable  # noqa: PLC0415 - loads a compiler
+        from gapscope.readers.nsys_records import NotPlainError  # noqa: PLC0415 - loads a compiler
 
         info = self._info(table)
-        position = {row[1]: row[0] for row in info}
-        for row in info:
-            if row[1] in integers and (row[5] or row[4] is not None):  # stored elsewhere, or absent rows have a default
-                return None
+        if any(row[1] in columns and (row[5] or row[4] is not None) for row in info):
+            return None  # stored elsewhere, or absent rows have a default
         try:
             with PageFile(self._path) as pages:
-                leaves = pages.leaves(self._roots[table])
-                if near:
-                    leaves = self._near(table, pages, leaves, position, near)
-                return pages.decode(
-                    leaves,
-                    [position[c] for c in integers],
-                    lambda values, nulls: apply(
-                        pl.DataFrame([integer_series(*c) for c in zip(integers, values, nulls, strict=True)])
-                    ),
-                    _WORKERS,
-                )
+                return read(PlainTable(pages, pages.leaves(self._roots[table]), {row[1]: row[0] for row in info}))
         except NotPlainError:
             return None
 
-    def _near(
-        self, table: str, pages: PageFile, leaves: Ints, position: Mapping[str, int], near: Sequence[Near]
-    ) -> Ints:
+    def _near(self, table: str, plain: PlainTable, near: Sequence[Near]) -> Ints:
         """Return the leaves that may have a row near; what is known of each leaf is kept for the next time."""
+        pages, leaves, position = plain
         columns = [c for c in _BOUNDED if c in position]
         if table not in self._bounds:
             self._bounds[table] = pages.bounds(leaves, [position[c] for c in columns], _WORKERS)
@@ -312,6 +313,23 @@ class SqliteTables:
 
     def ranges(self, columns: Columns, choice: RangeChoice) -> pl.DataFrame:
         """Return some columns of the chosen rows of NVTX_EVENTS."""
+        chosen = self._chosen_from_pages(columns, choice) if self._large else None
+        return self._chosen_by_sql(columns, choice) if chosen is None else chosen
+
+    def _chosen_from_pages(self, columns: Columns, choice: RangeChoice) -> pl.DataFrame | None:
+        from gapscope.readers.nsys_range_pages import chosen_ranges  # noqa: PLC0415 - loads a compiler
+
+        prefixes = choice.registered_prefixes
+        sql = f"SELECT id FROM StringIds WHERE {_globs(prefixes)}"
+        rows = self._rows(sql, [p + "*" for p in prefixes]) if prefixes else []
+        registered = [i for (i,) in rows if isinstance(i, int)]
+        return self._from_pages(
+            "NVTX_EVENTS",
+            (*columns, "eventType", *WHOLE_PAYLOADS, *REAL_PAYLOADS),
+            lambda plain: chosen_ranges(plain, columns, choice, registered, _WORKERS),
+        )
+
+    def _chosen_by_sql(self, columns: Columns, choice: RangeChoice) -> pl.DataFrame:
         tests: list[str] = ["1"] if choice.everything else []
         parameters: list[object] = [p + "*" for p in (*choice.prefixes, *choice.registered_prefixes)]
         tests += ["text GLOB ?"] * len(choice.prefixes)
@@ -332,6 +350,11 @@ class SqliteTables:
 
     def count_ranges(self, event_types: tuple[int, ...]) -> int:
         """Return the number of rows of NVTX_EVENTS of some types."""
+        counts = self._large and self._decoded(
+            "NVTX_EVENTS", ["eventType"], lambda piece: _count(piece, event_types), ()
+        )
+        if counts:
+            return sum(counts)
         types = ", ".join(map(str, event_types))
         ((count,),) = self._rows(f"SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN ({types})")
         return count if isinstance(count, int) else 0
@@ -399,6 +422,10 @@ def _without_cycle_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _count(piece: pl.DataFrame, event_types: tuple[int, ...]) -> int:
+    return int(piece["eventType"].is_in(event_types).sum())
 
 
 def _series(name: str, values: Sequence[object], dtype: type[pl.DataType]) -> pl.Series:

@@ -15,6 +15,7 @@ import polars as pl
 from gapscope.schema import reader_dtypes
 
 _LENGTH = "duration_ns"
+_TYPES = {8: pl.Int8, 16: pl.Int16, 32: pl.Int32}
 
 
 def packed(frame: pl.DataFrame) -> pl.DataFrame:
@@ -26,8 +27,17 @@ def packed(frame: pl.DataFrame) -> pl.DataFrame:
         elif column.name == "process" or column.null_count() < len(column):
             length = _length(frame, column) if column.name == "end_ns" else None
             values = column if length is None else length
-            columns.append(values.shrink_dtype() if values.dtype == pl.Int64 else values)
+            columns.append(_narrowed(values) if values.dtype in {pl.Int64, pl.Int32} else values)
     return pl.DataFrame(columns)
+
+
+def _narrowed(values: pl.Series) -> pl.Series:
+    """Return integers in the narrowest type that holds them, without the checks of a cast of each value."""
+    low, high = values.min(), values.max()
+    for bits, dtype in _TYPES.items():
+        if low is None or (-(2 ** (bits - 1)) <= low and high < 2 ** (bits - 1)):
+            return values.cast(dtype, wrap_numerical=True)
+    return values
 
 
 def _length(frame: pl.DataFrame, end: pl.Series) -> pl.Series | None:
@@ -59,7 +69,7 @@ def is_packed(schema: pl.Schema, table: str) -> bool:
     wanted = {**reader_dtypes(table), _LENGTH: pl.Int64()}
 
     def fits(dtype: pl.DataType, full: pl.DataType | type[pl.DataType] | None) -> bool:
-        return dtype == full or (full == pl.Int64 and dtype.is_signed_integer())
+        return dtype == full or (full in {pl.Int64, pl.Int32} and dtype.is_signed_integer())
 
     whole = {"process", "start_ns"} & reader_dtypes(table).keys() <= schema.keys()
     return whole and all(fits(dtype, wanted.get(name)) for name, dtype in schema.items())

@@ -128,7 +128,7 @@ def analyzed(source: SourceTables, others: tuple[SourceTables, ...] = ()) -> Ana
         summary = analyze(trace).summary
         assert summary["handoffs"]["total"] == built.table.height
     return Analysis(
-        trace,
+        lambda: trace,
         built.table,
         pl.DataFrame(schema=dtypes(TILES)),
         alignment.table,

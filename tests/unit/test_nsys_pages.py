@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapscope.readers import nsys_pages
-from gapscope.readers.nsys_pages import NotPlainError, PageFile, integer_series
+from gapscope.readers import nsys_records
+from gapscope.readers.nsys_pages import NotPlainError, PageFile
+from gapscope.readers.nsys_records import integer_series
 
 EDGES = [
     0,
@@ -50,7 +51,7 @@ def decode(path, root, positions, workers=2):
         pieces = pages.decode(
             pages.leaves(root),
             positions,
-            lambda values, nulls: [integer_series("x", v, n) for v, n in zip(values, nulls, strict=True)],
+            lambda records: [records.integers(k, "x") for k in range(len(positions))],
             workers,
         )
     return [[value for piece in pieces for value in piece[n]] for n in range(len(positions))]
@@ -152,8 +153,8 @@ def test_compiling_without_a_folder_for_the_machine_code(monkeypatch):
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: ("compiled", function)
 
-    monkeypatch.setattr(nsys_pages.numba, "njit", njit)
-    assert nsys_pages._compiled(len) == ("compiled", len)
+    monkeypatch.setattr(nsys_records.numba, "njit", njit)
+    assert nsys_records._compiled(len) == ("compiled", len)
 
 
 def test_integer_series():

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 
+import polars as pl
 import pytest
 import zstandard
 from polars.testing import assert_frame_equal
@@ -16,9 +17,10 @@ from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
 from gapscope.readers import ReadOptions, nsys_sqlite
 from gapscope.readers.base import no_progress
 from gapscope.readers.compression import head
-from gapscope.readers.nsys_sqlite import NSYS_SQLITE
+from gapscope.readers.nsys_raw import WHOLE_PAYLOADS, RangeChoice
+from gapscope.readers.nsys_sqlite import NSYS_SQLITE, SqliteTables
 from gapscope.schema import READER_TABLES
-from tests.unit.nsys_files import KERNEL, NVTX, RUNTIME, SYNC, A, call, nvtx, on_stream, small_export
+from tests.unit.nsys_files import KERNEL, NVTX, RUNTIME, SYNC, A, B, call, nvtx, on_stream, process, small_export
 
 
 def read(path, cache_dir=None):
@@ -273,6 +275,62 @@ def test_both_ways_give_the_same(big, monkeypatch):
     for table in READER_TABLES:
         assert_frame_equal(small.tables[table].collect(), large.tables[table].collect())
     assert heights(large) == {"ops": 3004, "calls": 3007, "syncs": 3, "ranges": 503}
+
+
+CHOICES = {
+    "texts": RangeChoice((59,), prefixes=("gapscope", "nccl")),
+    "registered": RangeChoice((59, 34), registered_prefixes=("gapscope",)),
+    "domains": RangeChoice((59, 60), domains=((process(A) >> 24, 5),)),
+    "all": RangeChoice((75, 59), everything=True),
+    "some of each": RangeChoice((59, 34), ("GAP", "nccl"), ("gapscope",), ((process(A) >> 24, 5),)),
+    "none": RangeChoice((1,), prefixes=("gapscope",)),
+}
+COLUMNS = {"start": pl.Int64, "text": pl.String, "textId": pl.Int64, "globalTid": pl.Int64, "domainId": pl.Int64}
+
+
+def ranges_of_all_kinds():
+    """Rows that a choice may fall on, or not, with each kind of payload."""
+    export = small_export().empty(NVTX)
+    export.add("StringIds", {"id": 900, "value": "gapscope::submit"}, {"id": 901, "value": "other"})
+    texts = (
+        "gapscope::step step=1",
+        "gap",
+        "nccl",
+        "ncclAllReduceKernel",
+        "GAPSCOPE",
+        "",
+        "gäpscope",
+        "漢字 nccl",
+        None,
+    )
+    for n, (text, text_id) in enumerate((t, i) for t in texts for i in (None, 900, 901)):
+        payload = {WHOLE_PAYLOADS[n % 4]: n * 2**40 - 5} if n % 5 else {}
+        more = {"doubleValue": 7.0} if n % 5 == 0 else {}
+        who = {"kind": (59, 34, 60, 75)[n % 4], "domain": (0, 5, None)[n % 3]}
+        export.add(NVTX, nvtx((A, B)[n % 2], 101, n, n + 1, text=text, text_id=text_id, **who, **payload, **more))
+    return export
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
+def test_both_ways_choose_the_same_ranges(tmp_path, monkeypatch, choice):
+    path = ranges_of_all_kinds().write_sqlite(tmp_path / "x.sqlite")
+    small = SqliteTables(path).ranges(COLUMNS, choice)
+    count = SqliteTables(path).count_ranges(choice.event_types)
+    monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+    monkeypatch.setattr(SqliteTables, "_chosen_by_sql", None)
+    assert_frame_equal(SqliteTables(path).ranges(COLUMNS, choice), small)
+    assert SqliteTables(path).count_ranges(choice.event_types) == count
+    assert small.height or choice.event_types == (1,)
+
+
+@pytest.mark.parametrize("odd", [{"text": "a\0b"}, {"text": "x" * 5000}, {"doubleValue": 0.5}, {"text": b"gap"}])
+def test_ranges_that_only_sqlite_reads(tmp_path, monkeypatch, odd):
+    export = ranges_of_all_kinds()
+    export.add(NVTX, {**nvtx(A, 101, 1, 2, text="y"), **odd})
+    path = export.write_sqlite(tmp_path / "x.sqlite")
+    small = SqliteTables(path).ranges(COLUMNS, CHOICES["all"])
+    monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+    assert_frame_equal(SqliteTables(path).ranges(COLUMNS, CHOICES["all"]), small)
 
 
 def test_many_registered_texts(tmp_path):

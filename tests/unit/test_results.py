@@ -11,7 +11,7 @@ import pytest
 
 import gapscope
 from gapscope import analysis, cache, results
-from gapscope.load import LoadOptions
+from gapscope.load import LoadOptions, load
 from gapscope.pipeline import TABLES, Request
 
 DATA = Path(__file__).parents[1] / "data"
@@ -60,6 +60,29 @@ def test_the_second_look_computes_nothing_and_says_the_same(run, no_computing):
     first = gapscope.analyze(paths, options=options)
     no_computing()
     same(first, gapscope.analyze(paths, options=options))
+
+
+def test_the_second_look_opens_no_table_before_it_is_asked_for(run, monkeypatch):
+    paths, options = run
+    first = gapscope.analyze(paths, options=options)
+    opened = []
+    monkeypatch.setattr(analysis, "load", lambda *given: opened.append(given) or load(*given))
+    second = gapscope.analyze(iter(paths), options=options)
+    same(first, second)
+    assert not opened
+    assert second.trace.ops.equals(first.trace.ops)
+    assert second.trace is second.trace
+    assert len(opened) == 1
+
+
+def test_a_cache_without_the_tables_of_a_file_is_filled_again(run, no_computing):
+    paths, options = run
+    first = gapscope.analyze(paths, options=options)
+    shutil.rmtree(options.cache_dir / "tables")
+    no_computing()
+    same(first, gapscope.analyze(paths, options=options))
+    cache.finish()
+    assert len(list((options.cache_dir / "tables").iterdir())) == len(paths)
 
 
 def test_the_summary_is_kept_as_json_says_it(run):
