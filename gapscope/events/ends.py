@@ -10,11 +10,18 @@ from gapscope_instrumentation.contract import HANDOFF_BRACKETS, HANDOFF_POINTS
 
 from gapscope.events.enclosing import STAGE, nested_receives
 from gapscope.events.launched import launched_inside
-from gapscope.events.pairing import event_times
+from gapscope.events.pairing import FACTS, SIDE, event_times
 from gapscope.events.points import point_times
 from gapscope.events.times import close_open_ranges, mark_times
 from gapscope.lanes import lanes_of
 from gapscope.trace import Trace
+
+BRACKET = [
+    "mark_id", *SIDE, "slot", "step", "mb", "mark", "source", "process", "thread", "start_ns", "end_ns", "open",
+    "first_ns", "first_reason", "first_device", "last_ns", "last_reason", "last_device", "time_source", "copy_kinds",
+    "kernels", "evidence",
+]  # fmt: skip
+"""What is kept of brackets: there may be millions."""
 
 _LATE = 2**62
 
@@ -34,8 +41,9 @@ class Ends:
     """What the marks of a trace give, before any two clocks are compared.
 
     Attributes:
-        marks: Handoff marks of primary processes, with ``mark_id`` and ``side_rank``.
-        brackets: Those that are brackets, with the times they give (`gapscope.events.times.mark_times`).
+        marks: Handoff marks of primary processes: ``mark_id`` and `gapscope.events.pairing.FACTS`.
+        brackets: Those that are brackets, with the times they give: columns `BRACKET`
+            (`gapscope.events.times.mark_times`).
         launched: Timed operations launched inside a bracket: ``mark_id, start_ns, end_ns, device, stream, by``
             (see `gapscope.events.launched.launched_inside`), ``decides``: all of a ``submit`` or ``receive``, and of a
             ``produce`` or ``consume`` what started first or ended last on a device. Of the others only those are here
@@ -62,8 +70,8 @@ def find_ends(trace: Trace) -> Ends | None:
     launched = launched_inside(trace, brackets, nested)
     brackets = mark_times(trace, brackets, nested, launched)
     brackets = brackets.with_columns(evidence=pl.lit("declared"))
-    launched = _deciding(launched, brackets)
-    return Ends(marks, brackets, launched, event_times(brackets, point_times(trace, marks)))
+    launched, table = _deciding(launched, brackets), event_times(brackets, point_times(trace, marks))
+    return Ends(marks.select("mark_id", *FACTS), brackets.select(BRACKET), launched, table)
 
 
 def _usable_marks(trace: Trace) -> pl.DataFrame:

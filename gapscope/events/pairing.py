@@ -23,6 +23,8 @@ _NEEDED = [
     "last_reason", "last_device", "time_source", "open", "short", "weak",
 ]  # fmt: skip
 _ABOUT = ("step", "mb", "dir", "src_stage", "dst_stage", "transport")
+FACTS = ["mark", *KEY, "slot", "size_bytes", "start_ns", *_ABOUT]
+"""What `message_facts` needs of marks."""
 
 
 def event_times(brackets: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
@@ -82,7 +84,7 @@ def _numbered(rows: pl.DataFrame, sides: pl.DataFrame) -> pl.DataFrame:
 
 
 def message_facts(marks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``KEY, size_bytes, messages`` and what the marks say about the handoff (step, microbatch, ...).
+    """Return ``KEY, size_bytes, messages`` and what the marks (`FACTS`) say about the handoff (step, microbatch, ...).
 
     The size of a message is that of its submit mark, else of its receive, produce or consume mark; sizes add
     up over the slots and are null if one is unknown.
