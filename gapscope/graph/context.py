@@ -68,18 +68,18 @@ class Context:
     def _by_call(self, ops: pl.Series) -> pl.DataFrame:
         """Return ``mark_id, item``: the brackets of marks around the calls that launched some operations."""
         assert self.ends is not None
-        launch = self.items.ops.select("call", "is_declared")[ops].with_columns(item=ops)
-        launch = launch.filter(pl.col("call").is_not_null() & ~pl.col("is_declared")).select("item", "call")
-        numbers = launch["call"].unique().cast(pl.Int64)
-        hosts = self.items.hosts_at(numbers)
-        about = hosts.select("correlation", start_ns="raw_start_ns", call=numbers)
+        about = self.items.ops.select("is_declared", pl.col("correlation").cast(pl.Int64))[ops]
+        launch = about.with_columns(self.items.call_of(ops).cast(pl.Int64), item=ops)
+        launch = launch.filter(pl.col("call").is_not_null() & ~pl.col("is_declared"))
+        launching = launch.unique("call", maintain_order=True)  # their ids are those of what they launched
+        hosts = self.items.hosts_at(launching["call"])
+        about = launching.select("correlation", "call", start_ns=hosts["raw_start_ns"])
         calls = by_thread(about, hosts.select(LANE).with_row_index("row"))
         # What no mark names has its operation given.
         brackets = self.ends.brackets.filter(pl.col("evidence") == "declared")
         inside = enclosed(self.trace, brackets, nested_receives(brackets), calls)
         marks = pl.Series(inside.mark, dtype=pl.UInt32)
         rows = pl.DataFrame({"mark_id": marks, "call": calls.table["call"].gather(inside.call)})
-        launch = launch.cast({"call": pl.Int64})
         return rows.join(launch, on="call", maintain_order="left").select("mark_id", "item")
 
     def _identified(self, launched: pl.DataFrame, numbers: pl.Series) -> pl.DataFrame:
