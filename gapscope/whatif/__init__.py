@@ -1,7 +1,8 @@
 """What a fix would bring: the whole graph replayed with some of its time gone, up to the end of steps and requests.
 
-`model` ties tiles to the nodes of the graph, `scenario` says what is gone, `effects` replays it, `ranking` compares the
-causes one at a time, `slack` says how much later each handoff could have come and what would take its place.
+`model` ties tiles to the nodes of the graph, `classes` tells which are of one cause and rank, `scenario` what is gone.
+`effects` replays it, `ranking` compares the causes one at a time, `slack` says how much later each handoff could have
+come and what would take its place.
 """
 
 from gapscope.whatif.effects import Effects, effects

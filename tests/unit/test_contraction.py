@@ -78,9 +78,10 @@ def _one_way_each(f, later):
     for node in range(len(f.time)):
         if later[node] == NEVER:
             continue
-        for source, ready, _ in ways_of(f, node):
-            if ready is not None:
-                seen.setdefault(source, []).append(int(later[node]) - ready)
+        counting = [(source, ready) for source, ready, _ in ways_of(f, node) if ready is not None]
+        last = max((ready for _, ready in counting), default=0)
+        for source, ready in counting:
+            seen.setdefault(source, []).append(int(later[node]) + last - ready)
     return all(limits.count(min(limits)) == 1 for limits in seen.values())
 
 
