@@ -56,8 +56,7 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
         of_files = of_files.with_columns(host=pl.lit(named[0]))
     # Copies from and to the host run beside kernels of any process; within a device they are work like others.
     is_work = (pl.col("kind") != "memcpy") | (pl.col("copy_kind") == "DtoD").fill_null(value=False)
-    all_streams = items.lanes.filter(~pl.col("is_host")).select("source", "process", "device", "first", "until")
-    owners = all_streams.select("source", "process", "device").unique().join(of_files, on="source", how="left")
+    owners = items.stream_table.select("source", "process", "device").unique().join(of_files, on="source", how="left")
     owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
     owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
     if not owners.height:
@@ -65,7 +64,7 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
     works = items.ops.select(is_work).to_series()
     found = []
     for _, here in owners.group_by("gpu", maintain_order=True):
-        streams = all_streams.join(
+        streams = items.stream_table.join(
             here.with_row_index("owner"), on=["source", "process", "device"], nulls_equal=True, maintain_order="left"
         )
         found.append(_changes(items, streams, works))

@@ -76,12 +76,16 @@ class Items:
         """Number of the stream or thread of each item."""
         return self.times.lane
 
+    @property
+    def stream_table(self) -> pl.DataFrame:
+        """The table of `streams`, which takes nothing to make."""
+        return self.lanes.filter(~pl.col("is_host")).select(*_STREAM, "first", "until")
+
     @cached_property
     def streams(self) -> Streams:
         """Operations by stream."""
-        table = self.lanes.filter(~pl.col("is_host")).select(*_STREAM, "first", "until")
         ids = self.ops["correlation"].cast(pl.Int64)
-        return Streams(table, ids, self.start[: self.n_ops], self.end[: self.n_ops])
+        return Streams(self.stream_table, ids, self.start[: self.n_ops], self.end[: self.n_ops])
 
     @property
     def n_ops(self) -> int:

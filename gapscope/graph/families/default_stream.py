@@ -64,7 +64,7 @@ def _taking_part(context: Context) -> pl.DataFrame:
     single = known.group_by(_DEVICE).agg(pl.col("context").n_unique()).filter(pl.col("context") == 1)
     known = known.join(single.select(_DEVICE), on=_DEVICE, how="semi").filter(pl.col("made").is_in(_MADE))
     known = known.filter(pl.col("made").n_unique().over(_DEVICE) > 1)
-    lanes = context.items.streams.table.with_row_index("lane")
+    lanes = context.items.stream_table.with_row_index("lane")
     return lanes.join(known.select(*_STREAM, "made"), on=_STREAM, maintain_order="left")
 
 
