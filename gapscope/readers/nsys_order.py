@@ -7,7 +7,7 @@ and no copy of a table of millions of rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -60,11 +60,11 @@ def in_order(parts: list[Part], table: str) -> list[Part]:
         whole, rows = parts.pop()
         if not rows.is_empty():
             of_process.setdefault(whole, []).append(rows)
-    return [(whole, joined(_by_start(of_process.pop(whole)[::-1], keys))) for whole in sorted(of_process)]
+    return [(whole, _in_one_piece(_by_start(of_process.pop(whole)[::-1], keys))) for whole in sorted(of_process)]
 
 
-def put_together(parts: list[Part], numbers: Mapping[int, int], table: str) -> pl.DataFrame:
-    """Return the packed rows of a table in the order of their process, from one part a process; ``parts`` is emptied.
+def put_together(parts: Iterable[Part], numbers: Mapping[int, int], table: str) -> pl.DataFrame:
+    """Return the packed rows of a table in the order of their process, from one part a process.
 
     Args:
         parts: The rows, each part in order.
@@ -72,16 +72,19 @@ def put_together(parts: list[Part], numbers: Mapping[int, int], table: str) -> p
         table: The table.
     """
     frames = []
-    parts.sort(key=lambda part: numbers[part[0]], reverse=True)
-    while parts:
-        whole, rows = parts.pop()
-        height, columns = rows.height, rows.get_columns()
-        del rows
-        for k, column in enumerate(columns):  # one by one, so that no more than one is there twice
-            columns[k] = column.rechunk()
+    for whole, rows in sorted(parts, key=lambda part: numbers[part[0]]):
         number = pl.Series("process", [numbers[whole]], dtype=pl.Int64).shrink_dtype()
-        frames.append(pl.DataFrame([*columns, number.new_from_index(0, height)]))
+        frames.append(rows.with_columns(number.new_from_index(0, rows.height)))
     return joined(frames) if frames else packed(empty_reader_table(table))
+
+
+def _in_one_piece(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return rows one frame after the other; column by column, so that no more than one is there twice."""
+    columns = joined(frames).get_columns()
+    frames.clear()
+    for k, column in enumerate(columns):
+        columns[k] = column.rechunk()
+    return pl.DataFrame(columns)
 
 
 def _by_start(frames: list[pl.DataFrame], keys: Sequence[str]) -> list[pl.DataFrame]:
