@@ -152,7 +152,8 @@ def windows_of(file: SourceTables) -> pl.DataFrame:
             )
             .with_columns(table=pl.lit(t))
             for t in _WINDOW_TABLES
-        ]
+        ],
+        engine="streaming",  # the ends of all rows at once are more than the tables as they are kept
     )
     return (
         pl.concat(parts)

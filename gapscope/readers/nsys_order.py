@@ -60,7 +60,7 @@ def in_order(parts: list[Part], table: str) -> list[Part]:
         whole, rows = parts.pop()
         if not rows.is_empty():
             of_process.setdefault(whole, []).append(rows)
-    return [(whole, joined(_by_start(of_process.pop(whole)[::-1], keys))) for whole in sorted(of_process)]
+    return [(whole, _in_one_piece(_by_start(of_process.pop(whole)[::-1], keys))) for whole in sorted(of_process)]
 
 
 def put_together(parts: Iterable[Part], numbers: Mapping[int, int], table: str) -> pl.DataFrame:
@@ -76,6 +76,15 @@ def put_together(parts: Iterable[Part], numbers: Mapping[int, int], table: str) 
         number = pl.Series("process", [numbers[whole]], dtype=pl.Int64).shrink_dtype()
         frames.append(rows.with_columns(number.new_from_index(0, rows.height)))
     return joined(frames) if frames else packed(empty_reader_table(table))
+
+
+def _in_one_piece(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return rows one frame after the other; column by column, so that no more than one is there twice."""
+    columns = joined(frames).get_columns()
+    frames.clear()
+    for k, column in enumerate(columns):
+        columns[k] = column.rechunk()
+    return pl.DataFrame(columns)
 
 
 def _by_start(frames: list[pl.DataFrame], keys: Sequence[str]) -> list[pl.DataFrame]:
