@@ -51,7 +51,8 @@ def parse_marks(ranges: pl.LazyFrame, path: str) -> tuple[pl.DataFrame, list[Fin
     )
     rest = frame.select("rest").unique()  # of the marks of one handoff it is the same
     rest = rest.with_columns(_text_fields(rest["rest"]))
-    frame = frame.drop("kind").join(rest, on="rest", how="left", maintain_order="left").with_columns(_compact_fields())
+    frame = frame.drop([c for c in rest.columns if c != "rest"], strict=False)  # ranges have some names of their own
+    frame = frame.join(rest, on="rest", how="left", maintain_order="left").with_columns(_compact_fields())
     frame = frame.with_columns(
         channel=pl.coalesce("channel", pl.lit(0)),
         slot=pl.coalesce("slot", pl.lit(0)),
