@@ -98,7 +98,7 @@ class Stages:
     @cached_property
     def model(self) -> Model | None:
         """The graph, ready to be replayed; None: no handoff and no step or request was found."""
-        return compute(self._trace, self._request).stages.model
+        return compute(self._trace, self._request, keep_model=True).stages.model
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,18 @@ class Computed:
     stages: Stages
 
 
-def compute(trace: Trace, request: Request, progress: Progress = no_progress) -> Computed:
+_MANY_ITEMS = 40_000_000
+"""Of more, a graph takes gigabytes: it is not kept, and what needs room of its own comes one after the other."""
+
+
+def compute(trace: Trace, request: Request, progress: Progress = no_progress, *, keep_model: bool = False) -> Computed:
     """Return all tables of an analysis.
 
     Args:
         trace: The recordings.
         request: What is asked.
         progress: Called with what is going on and the fraction done.
+        keep_model: Keep the graph also of a recording for which it is made anew where it is asked for.
     """
     progress("handoffs", 1.0)
     stages = Stages(lambda: trace, request)
@@ -140,6 +145,7 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress) ->
         context = pl.DataFrame(schema=dtypes(INTERFERENCE)), pl.DataFrame(schema=dtypes(WAITING))
         fixes, slack = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
         refused: list[Finding] = []
+        is_large = graph is not None and graph.items.n > _MANY_ITEMS
         model = None
         if graph is not None and (handoffs.height or has_units):
             looking = beside.submit(lambda: (interference(graph, built.table), waiting(graph, built.table)))
@@ -148,10 +154,13 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress) ->
             progress("what fixes would bring", 1.0)
             model = Model(graph, explained, found)
             replaying = beside.submit(_replayed, model)
+            if is_large:
+                replaying.result()
             units, exposure = found.table, unit_exposure(graph, found, explained)
             messages = fragmented(graph, explained)
             context, (fixes, slack, refused) = looking.result(), replaying.result()
-    stages.model = model
+    if keep_model or not is_large:
+        stages.model = model
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))

@@ -11,6 +11,7 @@ COUNTED = (pl.col("status") == "complete") & pl.col("steady") & (pl.col("order")
 
 EDGE = ["kind", "group", "src_rank", "dst_rank", "channel", "direction"]
 WORST = 10
+_SUMMED = ["start_ns", "end_ns", "duration_ns", "cause", "rank", "evidence", "lane", "op", "runner_up"]
 _NUMBER = "_handoff"  # its number stands for ``handoff_id``: a text is slow to compare
 
 
@@ -43,7 +44,7 @@ def summarize_causes(
     about_units, of_units = _counted_units(units, exposure)
     in_gaps = of_units.filter(pl.col("part") == "gap")
     counted = handoffs.filter(COUNTED).with_row_index(_NUMBER)
-    of_counted = tiles.join(counted.select("handoff_id", _NUMBER, *EDGE), on="handoff_id", suffix="_edge")
+    of_counted = _with_numbers(tiles, counted)
     edges = []
     for key, rows in counted.group_by(EDGE, maintain_order=True):
         mine = of_counted
@@ -77,11 +78,22 @@ def summarize_causes(
                 "dominant_ns": row["dominant_ns"],
                 "removable_ns": row["removable_ns"],
                 "next_cause": row["next_cause"],
-                "chain": chain(of_counted.filter(pl.col(_NUMBER) == row[_NUMBER])),
+                "chain": chain(tiles.filter(pl.col("handoff_id") == row["handoff_id"])),
             }
             for row in worst.iter_rows(named=True)
         ],
     }
+
+
+def _with_numbers(tiles: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
+    """Return the tiles of some handoffs, with their numbers instead of their ids, in the columns that sums need."""
+    ids = tiles["handoff_id"]
+    run = ids.rle_id()
+    first = ids.filter(run.diff().fill_null(1) > 0)  # those of one handoff stand together: one look-up is enough
+    numbers = first.to_frame().join(
+        handoffs.select("handoff_id", _NUMBER), on="handoff_id", how="left", maintain_order="left"
+    )  # fmt: skip
+    return tiles.select(*_SUMMED, numbers[_NUMBER].gather(run)).filter(pl.col(_NUMBER).is_not_null())
 
 
 def _uncertain_ns(tiles: pl.DataFrame) -> int:
@@ -90,7 +102,8 @@ def _uncertain_ns(tiles: pl.DataFrame) -> int:
     The choice is made where a stretch with a runner-up begins; what came before it might be another chain's.
     """
     chosen = tiles.filter(pl.col("runner_up").is_not_null())[_NUMBER].unique()
-    rows = tiles.filter(pl.col(_NUMBER).is_in(chosen.implode())).sort(_NUMBER, "start_ns").with_columns(
+    rows = tiles.select(_NUMBER, "start_ns", "lane", "op", "runner_up")
+    rows = rows.filter(pl.col(_NUMBER).is_in(chosen.implode())).sort(_NUMBER, "start_ns").with_columns(
         _run=pl.struct(_NUMBER, "lane", "op", "runner_up").rle_id(), _begin=pl.col("start_ns").min().over(_NUMBER)
     )  # fmt: skip
     choices = rows.filter(pl.col("runner_up").is_not_null()).group_by(_NUMBER, "_run").agg(

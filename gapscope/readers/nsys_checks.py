@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.readers.nsys_calls import CALL_TABLES
@@ -21,7 +22,7 @@ from gapscope.readers.packing import unpacked
 from gapscope.schema import reader_dtypes
 
 _FEW = 0.01  # share of launches without a record that the edges of a capture explain
-_WIDEST_LOOKUP = 1 << 28
+_SPARSE = 16  # ids so much wider apart than they are many are looked for, not marked in a table
 
 
 def note_gaps_in_record(reading: Reading, meta: Meta, frames: Mapping[str, pl.DataFrame]) -> None:
@@ -175,32 +176,30 @@ def _note_graph_work(tables: Tables, number: int) -> None:
 
 def _recorded(launches: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Tell for each launch if an operation has its process and correlation id."""
-    pair, highest = ["process", "correlation"], launches["correlation"].max()
-    out = np.ones(launches.height, bool)
-    if not isinstance(highest, int):
-        return pl.Series(out)
-    if highest >= _WIDEST_LOOKUP:
-        pairs = _as_packed(ops, "ops", *pair).cast(pl.Int64)
-        known = pairs.unique().with_columns(known=True).collect()
-        return (
-            launches.cast({"process": pl.Int64, "correlation": pl.Int64})
-            .join(known, on=["process", "correlation"], how="left", maintain_order="left")["known"]
-            .fill_null(False)
-        )
+    pair = ["process", "correlation"]
+    out = np.zeros(launches.height, bool)
     calls_of, correlations = launches["process"].to_numpy(), launches["correlation"].fill_null(0).to_numpy()
     for process in launches["process"].unique():
-        seen = np.zeros(highest + 1, bool)
-        ids = (
-            _as_packed(ops, "ops", *pair)
-            .filter(pl.col("process") == process)
-            .select(pl.col("correlation").drop_nulls())
-            .collect()
-            .to_series()
-        )
-        seen[ids.filter(ids <= highest).to_numpy()] = True
+        own = _as_packed(ops, "ops", *pair).filter(pl.col("process") == process).select("correlation")
         mine = calls_of == process
-        out[mine] = seen[correlations[mine]]
+        out[mine] = _among(correlations[mine], own.collect().to_series().drop_nulls().to_numpy())
     return pl.Series(out) | launches["correlation"].is_null()
+
+
+def _among(wanted: npt.NDArray[np.integer], ids: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """Tell which ids are among some; those count the calls of a process, so most of their range is there."""
+    if not len(ids):
+        return np.zeros(len(wanted), bool)
+    lowest, highest = int(ids.min()), int(ids.max())
+    inside = (wanted >= lowest) & (wanted <= highest)
+    if highest - lowest > _SPARSE * len(ids):
+        ids = np.sort(ids)
+        inside[inside] = ids[np.searchsorted(ids, wanted[inside])] == wanted[inside]
+        return inside
+    seen = np.zeros(highest - lowest + 1, bool)
+    seen[ids.astype(np.int64) - lowest] = True
+    inside[inside] = seen[wanted[inside].astype(np.int64) - lowest]
+    return inside
 
 
 def _note_silent_processes(tables: Tables, ops: pl.DataFrame, calls: pl.DataFrame, ranges: pl.DataFrame) -> None:

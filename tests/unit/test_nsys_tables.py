@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from gapscope.errors import MalformedTraceError, UnsupportedVersionError
-from gapscope.readers import ReadOptions, nsys_sqlite
+from gapscope.readers import ReadOptions, nsys_checks, nsys_sqlite
 from gapscope.readers.base import no_progress
 from gapscope.readers.nsys_parquet import NSYS_PARQUET
 from gapscope.readers.nsys_sqlite import NSYS_SQLITE
@@ -739,3 +740,13 @@ def test_all_tables_of_events_damaged(tmp_path):
         (folder / f"{table}.parquet").write_bytes(b"PAR1" * 20)
     with pytest.raises(MalformedTraceError, match="none of its 3 tables of events can be read"):
         NSYS_PARQUET.read(folder, ReadOptions(), no_progress)
+
+
+@pytest.mark.parametrize("apart", [1, 3, 10**6, 10**12])
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_ids_are_looked_for_near_and_far(apart, dtype):
+    draw = np.random.default_rng(apart)
+    ids = draw.permutation(np.arange(2000, dtype=dtype) * apart + 7)[:1500]
+    for wanted in (ids, ids[:5] + 1, np.arange(40, dtype=dtype), draw.integers(0, 2100 * apart, 3000).astype(dtype)):
+        assert nsys_checks._among(wanted, ids).tolist() == np.isin(wanted, ids).tolist()
+        assert not nsys_checks._among(wanted, ids[:0]).any()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gapscope
-from gapscope import analysis, cache, results
+from gapscope import Scenario, analysis, cache, pipeline, results
 from gapscope.load import LoadOptions, load
 from gapscope.pipeline import TABLES, Request
 
@@ -73,6 +73,19 @@ def test_the_second_look_opens_no_table_before_it_is_asked_for(run, monkeypatch)
     assert second.trace.ops.equals(first.trace.ops)
     assert second.trace is second.trace
     assert len(opened) == 1
+
+
+def test_a_graph_that_is_too_large_to_keep_is_made_anew(run, monkeypatch):
+    paths, _ = run
+    options = LoadOptions(use_cache=False)
+    first = gapscope.analyze(paths, options=options)
+    monkeypatch.setattr(pipeline, "_MANY_ITEMS", 0)
+    second = gapscope.analyze(paths, options=options)
+    same(first, second)
+    assert "model" in vars(first.stages)
+    assert "model" not in vars(second.stages)
+    late = Scenario(cause="late_submission")
+    assert second.whatif(late).units.equals(first.whatif(late).units)
 
 
 def test_a_cache_without_the_tables_of_a_file_is_filled_again(run, no_computing):
