@@ -15,7 +15,7 @@ from gapscope.clocks import Alignment, AlignOptions, align
 from gapscope.errors import ReplayError, UsageError
 from gapscope.events import Ends, find_ends
 from gapscope.findings import Finding, plural, sort_findings
-from gapscope.graph import build_graph
+from gapscope.graph import build_graph, find_items, unplaced
 from gapscope.handoffs import build_handoffs
 from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.readers.base import Progress, no_progress
@@ -131,12 +131,17 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress, *,
     """
     progress("handoffs", 1.0)
     stages = Stages(lambda: trace, request)
-    alignment = stages.alignment
-    ends, unpaired = with_unmarked(trace, stages.marked, wanted=request.unmarked, comm_kernels=request.comm_kernels)
     has_units = trace.marks["mark"].is_in(["step", "request"]).any()
     with ThreadPoolExecutor(1) as beside:  # half of it waits for no other half
+        ready = beside.submit(unplaced, trace) if trace.marks.height else None
+        alignment = stages.alignment
+        ends, unpaired = with_unmarked(trace, stages.marked, wanted=request.unmarked, comm_kernels=request.comm_kernels)
         building = beside.submit(build_handoffs, trace, ends, alignment, request.warmup)
-        graph = build_graph(trace, alignment, ends) if has_units or (ends is not None and ends.table.height) else None
+        graph = items = None
+        if has_units or (ends is not None and ends.table.height):
+            items = None if ready is None else find_items(trace, alignment, ends, ready.result())
+            del ready  # it holds as much as the graph
+            graph = build_graph(trace, alignment, ends, items)
         built = building.result()
         progress("causes", 1.0)
         handoffs = _selected(built.table, request)

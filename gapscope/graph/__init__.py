@@ -5,6 +5,17 @@
 """
 
 from gapscope.graph.build import Graph, build_graph
+from gapscope.graph.items import find_items, unplaced
 from gapscope.graph.walks import STEP, find_walks, replay_without, walk_handoffs, walks_between
 
-__all__ = ["STEP", "Graph", "build_graph", "find_walks", "replay_without", "walk_handoffs", "walks_between"]
+__all__ = [
+    "STEP",
+    "Graph",
+    "build_graph",
+    "find_items",
+    "find_walks",
+    "replay_without",
+    "unplaced",
+    "walk_handoffs",
+    "walks_between",
+]

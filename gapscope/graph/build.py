@@ -58,9 +58,16 @@ class Graph:
         )  # fmt: skip
 
 
-def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None) -> Graph:
-    """Return the graph of a run."""
-    items = find_items(trace, alignment, ends)
+def build_graph(trace: Trace, alignment: Alignment, ends: Ends | None, items: Items | None = None) -> Graph:
+    """Return the graph of a run.
+
+    Args:
+        trace: The recordings.
+        alignment: Where their clocks stand.
+        ends: Events of the handoffs that marks name; None: there are none.
+        items: Result of `gapscope.graph.items.find_items`, if it is there.
+    """
+    items = find_items(trace, alignment, ends) if items is None else items
     context = Context(trace, alignment, items, ends)
     _ = context.deciding_ops  # most families want them: they are made before any of them asks
     with ThreadPoolExecutor(_AT_ONCE) as pool:

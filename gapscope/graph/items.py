@@ -31,6 +31,7 @@ _THREAD = ["source", "process", "thread"]
 _STREAM = ["source", "process", "device", "stream"]
 _LAUNCHED = ["op_device", "op_stream", "op_start_ns"]
 _IN_ORDER = np.zeros(0, np.int32)
+_IS_UNSEEN = (pl.col("by") == "span") & pl.col("start_ns").is_not_null()
 HOST_RANGES = "^(gloo):"
 
 
@@ -194,11 +195,57 @@ def _processes(lanes: pl.DataFrame, before: int = 0) -> dict[tuple[int, int], sl
     return {(source, process): slice(first, until) for source, process, first, until in spans.rows()}
 
 
-def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
+class Unplaced(NamedTuple):
+    """Items before their times are moved onto the common timebase, and who launched which.
+
+    Attributes:
+        about: `Items.ops`.
+        recorded: Starts and ends of operations, and their order, as `gapscope.graph.placing.Recorded` has them.
+        lane: Stream of each operation.
+        call: Host item that launched each operation, numbered among these; -1: unknown.
+        streams: `_STREAM`, ``first``, ``until``.
+        hosts: Host items.
+        calls: These by correlation id.
+    """
+
+    about: pl.DataFrame
+    recorded: tuple[Ints, Ints, Indices]
+    lane: Indices
+    call: Indices
+    streams: pl.DataFrame
+    hosts: _Hosts
+    calls: Rows
+
+
+def find_items(trace: Trace, alignment: Alignment, ends: Ends | None, ready: Unplaced | None = None) -> Items:
     """Return operations and host items of all ranked processes.
+
+    Args:
+        trace: The recordings.
+        alignment: Where their clocks stand.
+        ends: Events of the handoffs that marks name; None: there are none.
+        ready: Result of `unplaced` without ``ends``, if it is there; it is used if the ends add nothing to it.
+    """
+    if ready is None or (ends is not None and ends.launched.filter(_IS_UNSEEN).height):
+        ready = unplaced(trace, ends)
+    about, recorded, lane, call, streams, hosts, calls = ready
+    call = np.where(call >= 0, call + np.int32(about.height), call)
+    clock = np.concatenate([_clocks(alignment, streams, "device"), _clocks(alignment, hosts.threads, None)])
+    lane = np.concatenate([lane, hosts.lane + np.int32(streams.height)])
+    lanes = _lanes(trace, streams, hosts.threads, lane)
+    times = placed(lane, clock, [recorded, (hosts.start, hosts.end, hosts.order)], alignment)
+    return Items(about, hosts.about, lanes, call, times, CallIds(hosts.table["correlation"], calls))
+
+
+def unplaced(trace: Trace, ends: Ends | None = None) -> Unplaced:
+    """Return operations and host items of all ranked processes, without the common timebase.
 
     An operation whose call the tool does not record, and which a bracket is known to enclose, was launched somewhere
     between the bracket's begin and its own start: that stretch is a host item, an upper bound, and launches it.
+
+    Args:
+        trace: The recordings.
+        ends: Events of the handoffs that marks name; None: there are none, or none is wanted.
     """
     hosts = _find_hosts(trace, ends)
     calls = Rows(hosts.table, places=_processes(hosts.threads))
@@ -227,16 +274,9 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None) -> Items:
     order = _IN_ORDER if (order[1:] > order[:-1]).all() else order
     about = scanned.select("kind", "copy_kind", "name", "size_bytes").collect()
     about = about.with_columns(about["size_bytes"].shrink_dtype(), ids, is_declared=pl.Series(declared))
-    n, n_lanes = about.height, streams.height
     if len(order):
         about, lane, call = about[order], lane[order], call[order]
-    call[call >= 0] += n
-    clock = np.concatenate([_clocks(alignment, streams, "device"), _clocks(alignment, hosts.threads, None)])
-    lane = np.concatenate([lane, hosts.lane + np.int32(n_lanes)])
-    recorded = [(began, until, order), (hosts.start, hosts.end, hosts.order)]
-    lanes = _lanes(trace, streams, hosts.threads, lane)
-    times = placed(lane, clock, recorded, alignment)
-    return Items(about, hosts.about, lanes, call, times, CallIds(hosts.table["correlation"], calls))
+    return Unplaced(about, (began, until, order), lane, call, streams, hosts, calls)
 
 
 def _by_process(lane: Indices, lanes: pl.DataFrame) -> dict[tuple[int, int], slice | Indices]:
@@ -337,7 +377,7 @@ def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
     """Return host items that stand for calls which are not recorded, with `_LAUNCHED` of what they launched."""
     if ends is None:
         return pl.DataFrame(schema={**schema, "op_device": pl.Int32, "op_stream": pl.Int64, "op_start_ns": pl.Int64})
-    inside = ends.launched.filter((pl.col("by") == "span") & pl.col("start_ns").is_not_null())
+    inside = ends.launched.filter(_IS_UNSEEN)
     brackets = ends.brackets.select("mark_id", *_THREAD, "mark", begin="start_ns", until="end_ns")
     inside = inside.select("mark_id", op_device="device", op_stream="stream", op_start_ns="start_ns")
     found = inside.join(brackets, on="mark_id")
