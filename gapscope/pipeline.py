@@ -161,10 +161,11 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress, *,
             replaying = beside.submit(_replayed, model)
             if is_large:
                 replaying.result()
+                model = model if keep_model else None
             units, exposure = found.table, unit_exposure(graph, found, explained)
             messages = fragmented(graph, explained)
             context, (fixes, slack, refused) = looking.result(), replaying.result()
-    if keep_model or not is_large:
+    if model is not None or not is_large:
         stages.model = model
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
