@@ -10,12 +10,13 @@ from typing import Any
 
 import polars as pl
 
+from gapscope.aside import put_aside
 from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure, waiting
 from gapscope.clocks import Alignment, AlignOptions, align
 from gapscope.errors import ReplayError, UsageError
 from gapscope.events import Ends, find_ends
 from gapscope.findings import Finding, plural, sort_findings
-from gapscope.graph import build_graph, find_items, unplaced
+from gapscope.graph import Graph, build_graph, find_items, unplaced
 from gapscope.handoffs import build_handoffs
 from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.readers.base import Progress, no_progress
@@ -151,10 +152,12 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress, *,
         fixes, slack = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
         refused: list[Finding] = []
         is_large = graph is not None and graph.items.n > _MANY_ITEMS
-        model = None
+        model = tiles_back = None
         if graph is not None and (handoffs.height or has_units):
-            looking = beside.submit(lambda: (interference(graph, built.table), waiting(graph, built.table)))
+            looking = beside.submit(_context, graph, built.table)
             explained = explain(graph, handoffs)
+            if is_large:
+                tiles_back, explained = put_aside(explained.tiles), explained.without_tiles()
             found = find_units(graph, built.table).of_steps(*(request.steps or (None, None)))
             progress("what fixes would bring", 1.0)
             model = Model(graph, explained, found)
@@ -167,15 +170,21 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress, *,
             context, (fixes, slack, refused) = looking.result(), replaying.result()
     if model is not None or not is_large:
         stages.model = model
+    graph = items = model = None  # before the tiles are back
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
     notes += note_on_marks_cost(marks_cost(trace, handoffs.filter(COUNTED)))
+    tiles = explained.tiles if tiles_back is None else tiles_back()
     tables = (
-        explained.handoffs, explained.tiles, units, exposure, fixes, slack, messages, *context,
+        explained.handoffs, tiles, units, exposure, fixes, slack, messages, *context,
         alignment.with_spans(built.spans),
     )  # fmt: skip
     return Computed(dict(zip(TABLES, tables, strict=True)), sort_findings([*notes, *refused]), stages)
+
+
+def _context(graph: Graph, handoffs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return interference(graph, handoffs), waiting(graph, handoffs)
 
 
 def _replayed(model: Model) -> tuple[pl.DataFrame, pl.DataFrame, list[Finding]]:
