@@ -58,6 +58,7 @@ class Analysis:
         fixes: Table ``fixes``: what it would bring to steps or requests if one cause were gone.
         slack: Table ``slack``: how much later each handoff could have come with no unit ending later.
         stages: What `timebase` and `model` are of. Of results that were computed before, it is computed when asked for.
+        is_kept: These are results that an earlier look at the same contents computed, from the cache.
     """
 
     opened: Callable[[], Trace] = field(repr=False)
@@ -74,6 +75,7 @@ class Analysis:
     fixes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(FIXES)), repr=False)
     slack: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(SLACK)), repr=False)
     stages: Stages | None = field(default=None, repr=False)
+    is_kept: bool = field(default=False, repr=False)
 
     @cached_property
     def trace(self) -> Trace:
@@ -274,7 +276,7 @@ def _kept(origin: Origin | None, request: Request) -> results.Kept | None:
 
 
 def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Kept) -> Analysis:
-    analysis = _made_of(opened, request, Computed(kept.tables, kept.findings, Stages(opened, request)))
+    analysis = _made_of(opened, request, Computed(kept.tables, kept.findings, Stages(opened, request)), is_kept=True)
     analysis.__dict__["summary"] = kept.summary  # as the cached property would
     return analysis
 
@@ -289,12 +291,13 @@ def _with_last(request: Request, window: Window | None, trace: Trace) -> Request
     return replace(request, steps=window.steps_of(steps))
 
 
-def _made_of(opened: Callable[[], Trace], request: Request, computed: Computed) -> Analysis:
+def _made_of(opened: Callable[[], Trace], request: Request, computed: Computed, *, is_kept: bool = False) -> Analysis:
     return Analysis(
         opened=opened,
         findings=computed.findings,
         selection=request.selection,
         stages=computed.stages,
+        is_kept=is_kept,
         **computed.tables,
     )
 

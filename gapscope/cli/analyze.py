@@ -157,3 +157,5 @@ def _print(analysis: Analysis, fmt: Format, verbose: bool) -> None:
         typer.echo(analysis.handoffs.with_columns(pl.selectors.categorical().cast(pl.String)).write_csv(), nl=False)
     else:
         print_report(render_text(analysis.summary, analysis.findings, verbose))
+        if verbose and analysis.is_kept:
+            typer.echo("\nComputed by an earlier look at the same contents; --no-cache computes it anew.")

@@ -37,16 +37,18 @@ class Read:
         result: What became of it.
         entry: Where the cache keeps these tables; None if it does not.
         digest: Of the content of a file that is too small to be kept; None of others, or if it is not known.
+        part_of: Name of the entry that these tables are a part of; None: they are not, or nobody knows.
     """
 
     result: Result
     entry: Path | None = None
     digest: str | None = None
+    part_of: str | None = None
 
     @property
     def identity(self) -> str | None:
         """What tells these tables from all others; None: nothing does."""
-        return self.digest if self.entry is None else self.entry.name
+        return (self.digest or self.part_of) if self.entry is None else self.entry.name
 
 
 def read_file(file: InputFile | RemoteFile, shown: str, options: ReadOptions, progress: Progress) -> Read:
@@ -135,7 +137,7 @@ class _FromPath:
 
     def _read(self, shown: str) -> Read:
         try:
-            source, entry = self._tables(self.path)
+            source, entry, part_of = self._tables(self.path)
         except UnknownFormatError as error:
             if self.named:
                 raise
@@ -144,7 +146,7 @@ class _FromPath:
             if self.stand_in is None:
                 raise
             return Read(_named(self._from_stand_in(self.stand_in, error), shown))
-        return Read(_named(source, shown), entry, self._digest() if entry is None else None)
+        return Read(_named(source, shown), entry, self._digest() if entry is None else None, part_of)
 
     def _digest(self) -> str | None:
         """Return what tells a small file from others; of a large one that would cost as much as reading it."""
@@ -155,7 +157,7 @@ class _FromPath:
     def _from_stand_in(self, stand_in: AbstractContextManager[Path], error: ExporterError) -> SourceTables:
         try:
             with stand_in as path:
-                source, _ = self._tables(path)
+                source, _, _ = self._tables(path)
         except InputError:
             raise error from None
         note = Finding(
@@ -167,8 +169,8 @@ class _FromPath:
         )
         return replace(source, findings=(*source.findings, note))
 
-    def _tables(self, path: Path) -> tuple[SourceTables, Path | None]:
-        """Return the tables of a file, and where the cache keeps them."""
+    def _tables(self, path: Path) -> tuple[SourceTables, Path | None, str | None]:
+        """Return the tables of a file, where the cache keeps them, and the name of what they are a part of."""
         reader = find_reader(path)
         directory = self.options.cache_dir
         size = _size(path)
@@ -176,21 +178,23 @@ class _FromPath:
         window = options.window
         if directory is None or size < cache.MIN_CACHED_BYTES:
             source = _windowed(reader.read(path, options, self.progress), window)
-            return self._without_file(reduced(source)), None
+            return self._without_file(reduced(source)), None, None
         lookup = cache.Lookup(path, reader, directory)
         kept = lookup.kept(to_store=window is None)
         if kept is not None:
-            return (kept, lookup.entry) if window is None else (_windowed(kept, window), None)
+            if window is None:
+                return kept, lookup.entry, None
+            return _windowed(kept, window), None, lookup.entry.name
         source = reduced(_windowed(reader.read(path, options, self.progress), window))
         if window is not None:  # a part of a file is no entry: the next look may want another
-            return self._without_file(source), None
+            return self._without_file(source), None, None
         failure = lookup.store(source)
         if failure is not None:
             note = Finding("cache_not_written", "info", f"The tables could not be kept ({failure}).", path=str(path))
-            return self._without_file(replace(source, findings=(*source.findings, note))), None
+            return self._without_file(replace(source, findings=(*source.findings, note))), None, None
         if not self.keep or cache.packed_bytes(source) >= cache.LARGE_BYTES:
             kept = cache.load_entry(lookup.entry)
-        return (self._without_file(source) if kept is None else kept), lookup.entry
+        return (self._without_file(source) if kept is None else kept), lookup.entry, None
 
     def _without_file(self, source: SourceTables) -> SourceTables:
         """Return tables that do without the file, where that is asked."""

@@ -113,7 +113,7 @@ def known_origin(paths: str | PathLike[str] | Iterable[str | PathLike[str]], opt
     asked = _asked(paths, options)
     cache_dir = _cache_dir(options)
     is_elsewhere = options.engine != "local" or any(is_url(a.given) for a in asked)
-    if cache_dir is None or options.window is not None or is_elsewhere:
+    if cache_dir is None or is_elsewhere:
         return None
     recordings = engine_of(options.engine, None, None).find(asked)
     known = [kept_as(file.file, cache_dir) for file in recordings]
@@ -137,7 +137,7 @@ def _origin(
 ) -> Origin | None:
     """Return where results of these recordings may be kept: if all are known by content, and one at least is large."""
     known = [r.identity for r in read if not isinstance(r.result, Finding)]
-    if cache_dir is None or None in known or not any(r.entry is not None for r in read):
+    if cache_dir is None or None in known or not any(r.entry is not None or r.part_of for r in read):
         return None
     skipped = [r.result for r in read if isinstance(r.result, Finding)]
     return _origin_of(known, skipped, recordings, options, cache_dir)

@@ -11,7 +11,7 @@ import pytest
 
 import gapscope
 from gapscope import Scenario, analysis, cache, pipeline, results
-from gapscope.load import LoadOptions, load
+from gapscope.load import LoadOptions, load, one_file
 from gapscope.pipeline import TABLES, Request
 
 DATA = Path(__file__).parents[1] / "data"
@@ -59,7 +59,9 @@ def test_the_second_look_computes_nothing_and_says_the_same(run, no_computing):
     paths, options = run
     first = gapscope.analyze(paths, options=options)
     no_computing()
-    same(first, gapscope.analyze(paths, options=options))
+    second = gapscope.analyze(paths, options=options)
+    same(first, second)
+    assert (first.is_kept, second.is_kept) == (False, True)
 
 
 def test_the_second_look_opens_no_table_before_it_is_asked_for(run, monkeypatch):
@@ -73,6 +75,22 @@ def test_the_second_look_opens_no_table_before_it_is_asked_for(run, monkeypatch)
     assert second.trace.ops.equals(first.trace.ops)
     assert second.trace is second.trace
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize("asked", [{"steps": (3, 5)}, {"last": 2}])
+def test_results_of_a_part_of_kept_tables_are_kept(run, monkeypatch, no_computing, asked):
+    monkeypatch.setattr(one_file, "WINDOWED_BYTES", 0)
+    paths, options = run
+    cold = gapscope.analyze(paths, options=options, **asked)
+    assert not entries(options)  # a part that was read as such is of contents that nobody knows
+    whole = gapscope.analyze(paths, options=options)
+    part = gapscope.analyze(paths, options=options, **asked)
+    assert 0 < part.trace.ops.height < whole.trace.ops.height
+    assert part.handoffs.equals(cold.handoffs)
+    assert len(entries(options)) == 2
+    no_computing()
+    same(part, gapscope.analyze(paths, options=options, **asked))
+    same(whole, gapscope.analyze(paths, options=options))
 
 
 def test_a_graph_that_is_too_large_to_keep_is_made_anew(run, monkeypatch):
