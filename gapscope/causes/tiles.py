@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,6 +32,8 @@ PASSED: dict[str, pl.DataType | type[pl.DataType]] = {
 
 _AT_ONCE = 16_384
 """Handoffs that are explained at a time: while causes are named, a step takes many times the room of its tile."""
+
+_WORKERS = 2
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,9 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
     walks = find_walks(graph, walked)
     known = Known.of(graph, handoff_facts(graph, walked))
     stretches = [slice(first, first + _AT_ONCE) for first in range(0, walked.height, _AT_ONCE)]
-    parts = [_explained(known.part(rows), walked[rows], walks.part(rows)) for rows in stretches]
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        found = pool.map(lambda rows: _explained(known.part(rows), walked[rows], walks.part(rows)), stretches)
+        parts = list(found)
     about, tiles, passed = (pl.concat(frames) for frames in zip(*parts, strict=True))
     empty = [c for c in about.columns if c != "handoff_id"]
     joined = handoffs.drop(empty).join(about, on="handoff_id", how="left", maintain_order="left")
