@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from gapscope.findings import plural
 from gapscope.reports.tables import plain_table
 from gapscope.wording import duration, percent
 
@@ -49,10 +50,10 @@ def render_fixes(fixes: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
         "sum: one takes the place of another. At its best tenth: if each handoff spent on it what the best tenth does."
     )
     if rest:
-        of = "other causes" if shown else "causes"
+        which, each = plural(rest, "other cause" if shown else "cause"), " each" if rest > 1 else ""
         note += (
-            f" Each of {rest} {of} would bring less than {percent(_LEAST_SHARE)} of a {unit}, by what is recorded: a "
-            "wait that no record ties to another rank or thread stays as long as it was."
+            f" {which} would bring less than {_LEAST_SHARE:.1%} of a {unit}{each}, by what is recorded: a wait that no "
+            "record ties to another rank or thread stays as long as it was."
         )
     return [*([table] if shown else []), Text(note, style="dim"), *_unknown(fixes)]
 

@@ -89,7 +89,7 @@ class Nested:
 
 
 def rows(context, ops):
-    shift = context.items.start[0] - context.items.ops["raw_start_ns"][0]
+    shift = context.items.start[0] - context.items.times.raw_starts(1)[0]
     return set(ops.select("mark", "seq", pl.col("start") - int(shift)).rows())
 
 
@@ -107,7 +107,7 @@ def test_all_brackets_around_any_operation_are_found(seed):
     items = pl.Series([*range(context.items.n_ops), None, context.items.n_ops])  # the last is of the host
     assert rows(context, context.brackets_of(items)) == built.rows(deciding=False)
     some = items[3:9]
-    starts = set(context.items.ops["raw_start_ns"].gather(some))
+    starts = set(context.items.times.raw_start(some.to_numpy()).tolist())
     expected = {row for row in built.rows(deciding=False) if row[2] in starts}
     assert rows(context, context.brackets_of(some)) == expected
 
