@@ -136,7 +136,8 @@ class Places:
             "{engine}": [self.engine],
         }
         words = way.command.replace("{programs}", str(PROGRAMS)).split(" ")
-        return [made for word in words for made in known.get(word, [word])]
+        made = [each for word in words for each in known.get(word, [word])]
+        return [word.replace("={cache}", f"={cache}") for word in made]
 
 
 def shown(way: Way, files: tuple[str, ...]) -> str:

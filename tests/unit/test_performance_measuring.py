@@ -214,3 +214,9 @@ def test_inputs_are_counted_without_gapscope(job):
     assert held["events"] == len(events)
     assert held["kernels"] == sum(e.get("cat") == "kernel" for e in events)
     assert [file["bytes"] for file in held["files"]] == [path.stat().st_size for path in sorted(job.iterdir())]
+
+
+def test_no_name_in_braces_is_left_in_any_command():
+    places = Places(Path("files"), "peers", "engine", "python")
+    for way in (way for ways in WAYS.values() for way in ways):
+        assert "{" not in " ".join(places.words(way, [Path("a.json")], Path("out"), Path("cache"))), way.name
