@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gapscope.clocks import Alignment
+from gapscope.correlation import constant
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -93,19 +94,12 @@ def placed(lane: Indices, clock: Indices, parts: Sequence[Recorded], alignment: 
     runs = 0
     for begin, until, order in parts:
         runs = _place(
-            _constant(begin), _constant(until), order, lane, clock, steps.reshape(-1, 4), _constant(solution.edges),
-            _constant(solution.near_ns), offsets, start, end, jumped, is_amid, run, shift, done, runs,
+            constant(begin), constant(until), order, lane, clock, steps.reshape(-1, 4), constant(solution.edges),
+            constant(solution.near_ns), offsets, start, end, jumped, is_amid, run, shift, done, runs,
         )  # fmt: skip
         done += len(begin)
     amid = np.flatnonzero(is_amid).astype(np.int32)
     return Placed(start, end, lane, clock, jumped, alignment.placed, amid, run[:runs].copy(), shift[:runs].copy())
-
-
-def _constant(values: Ints) -> Ints:
-    """Return an array that cannot be written to, as polars gives most: loops are compiled for one kind only."""
-    values = values.view()
-    values.flags.writeable = False
-    return values
 
 
 @nb.njit(cache=True, nogil=True)
