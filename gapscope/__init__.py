@@ -8,6 +8,8 @@
     analysis.handoffs                     # a polars frame, one row per handoff
 """
 
+from typing import TYPE_CHECKING
+
 from gapscope.analysis import Analysis, analyze
 from gapscope.errors import (
     ExporterError,
@@ -26,7 +28,9 @@ from gapscope.load import LoadOptions, load
 from gapscope.phases import with_phases
 from gapscope.trace import Trace
 from gapscope.version import VERSION
-from gapscope.whatif import Effects, Scenario
+
+if TYPE_CHECKING:
+    from gapscope.whatif import Effects, Scenario
 
 __version__ = VERSION
 
@@ -52,3 +56,12 @@ __all__ = [
     "load",
     "with_phases",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what-if when it is asked for: all else can be imported without what computes."""
+    if name not in {"Effects", "Scenario"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gapscope import whatif  # noqa: PLC0415
+
+    return getattr(whatif, name)

@@ -1,4 +1,7 @@
-"""From recordings to answers: the one call that does everything."""
+"""From recordings to answers: the one call that does everything.
+
+What computes is imported where it is asked for: results that were computed before need none of it.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,23 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from gapscope import results
-from gapscope.clocks import Alignment, AlignOptions
 from gapscope.errors import UsageError
 from gapscope.findings import Finding, findings_to_json
 from gapscope.handoff import Handoff, choose
 from gapscope.load import LoadOptions, known_origin, load
-from gapscope.pipeline import TABLES, Computed, Request, Stages, compute
 from gapscope.readers.base import Progress, Window, no_progress
+from gapscope.request import TABLES, Request
 from gapscope.schema import EXPOSURE, FIXES, INTERFERENCE, MESSAGES, SCHEMA_VERSION, SLACK, UNITS, WAITING, dtypes
-from gapscope.summary import summarize
 from gapscope.trace import Origin, Trace
 from gapscope.version import VERSION
-from gapscope.whatif import Effects, Model, Scenario, effects
 from gapscope.writing import replacing, write_table
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+    from gapscope.clocks import Alignment, AlignOptions
+    from gapscope.pipeline import Stages
+    from gapscope.whatif import Effects, Model, Scenario
 
 SUMMARY_KEY = "summary_sha256"
 """Key of `summary_digest` in the metadata of every Parquet file: which results it belongs to."""
@@ -57,7 +61,8 @@ class Analysis:
         waiting: Table ``waiting``: how long each rank's communication kernels waited for which rank.
         fixes: Table ``fixes``: what it would bring to steps or requests if one cause were gone.
         slack: Table ``slack``: how much later each handoff could have come with no unit ending later.
-        stages: What `timebase` and `model` are of. Of results that were computed before, it is computed when asked for.
+        stages: Returns what `timebase` and `model` are of; of results that were computed before, both are computed
+            when asked for.
         is_kept: These are results that an earlier look at the same contents computed, from the cache.
     """
 
@@ -74,7 +79,7 @@ class Analysis:
     waiting: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(WAITING)), repr=False)
     fixes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(FIXES)), repr=False)
     slack: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(SLACK)), repr=False)
-    stages: Stages | None = field(default=None, repr=False)
+    stages: Callable[[], Stages] | None = field(default=None, repr=False)
     is_kept: bool = field(default=False, repr=False)
 
     @cached_property
@@ -82,19 +87,25 @@ class Analysis:
         """The recordings."""
         return self.opened()
 
+    @cached_property
+    def _stages(self) -> Stages | None:
+        return None if self.stages is None else self.stages()
+
     @property
     def timebase(self) -> Alignment | None:
         """The clocks themselves: what is known of them and by which records."""
-        return None if self.stages is None else self.stages.alignment
+        return None if self._stages is None else self._stages.alignment
 
     @property
     def model(self) -> Model | None:
         """The graph, ready to be replayed (`whatif`); None: no handoff and no step or request was found."""
-        return None if self.stages is None else self.stages.model
+        return None if self._stages is None else self._stages.model
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Every number that the text report prints, as in ``summary.json``."""
+        from gapscope.summary import summarize  # noqa: PLC0415 - see above
+
         tables = {name: getattr(self, name) for name in TABLES}
         return summarize(self.trace, tables, self.findings, self.selection)
 
@@ -166,6 +177,8 @@ class Analysis:
             UsageError: No tile fits the scenario.
             ReplayError: The graph, replayed without a change, does not give back the recorded times.
         """
+        from gapscope.whatif import effects  # noqa: PLC0415 - see above
+
         if self.model is None:
             raise UsageError("There is nothing to replay: no handoff, step or request was found. See `findings`.")
         return effects(self.model, scenario)
@@ -245,7 +258,7 @@ def analyze(
     if isinstance(source, Trace):
         trace = source
         request = _with_last(request, window, trace)
-        return _made_of(lambda: trace, request, compute(trace, request, progress))
+        return _computed(trace, request, progress)
     paths = [source] if isinstance(source, (str, PathLike)) else list(source)
     options = options or LoadOptions()
     if not is_whole:
@@ -259,7 +272,7 @@ def analyze(
     kept = _kept(trace.origin, request)
     if kept is not None:
         return _made_before(lambda: trace, request, kept)
-    analysis = _made_of(lambda: trace, request, compute(trace, request, progress))
+    analysis = _computed(trace, request, progress)
     if trace.origin is not None:
         tables = {name: getattr(analysis, name) for name in TABLES}
         results.store(_entry(trace.origin, request), results.Kept(tables, analysis.findings, analysis.summary))
@@ -276,9 +289,30 @@ def _kept(origin: Origin | None, request: Request) -> results.Kept | None:
 
 
 def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Kept) -> Analysis:
-    analysis = _made_of(opened, request, Computed(kept.tables, kept.findings, Stages(opened, request)), is_kept=True)
+    def stages() -> Stages:
+        from gapscope.pipeline import Stages  # noqa: PLC0415 - see above
+
+        return Stages(opened, request)
+
+    analysis = Analysis(
+        opened, findings=kept.findings, selection=request.selection, stages=stages, is_kept=True, **kept.tables
+    )
     analysis.__dict__["summary"] = kept.summary  # as the cached property would
     return analysis
+
+
+def _computed(trace: Trace, request: Request, progress: Progress) -> Analysis:
+    from gapscope.pipeline import compute  # noqa: PLC0415 - see above
+
+    computed = compute(trace, request, progress)
+    return Analysis(
+        lambda: trace,
+        findings=computed.findings,
+        selection=request.selection,
+        stages=lambda: computed.stages,
+        is_kept=False,
+        **computed.tables,
+    )
 
 
 def _with_last(request: Request, window: Window | None, trace: Trace) -> Request:
@@ -289,17 +323,6 @@ def _with_last(request: Request, window: Window | None, trace: Trace) -> Request
     if steps.is_empty():
         raise UsageError("The last steps were asked for, but no mark names a step.")
     return replace(request, steps=window.steps_of(steps))
-
-
-def _made_of(opened: Callable[[], Trace], request: Request, computed: Computed, *, is_kept: bool = False) -> Analysis:
-    return Analysis(
-        opened=opened,
-        findings=computed.findings,
-        selection=request.selection,
-        stages=computed.stages,
-        is_kept=is_kept,
-        **computed.tables,
-    )
 
 
 def summary_digest(summary: str) -> str:

@@ -13,14 +13,15 @@ import polars as pl
 from rich.console import Console, Group
 from rich.text import Text
 
-from gapscope.clocks import Alignment
 from gapscope.errors import UsageError
 from gapscope.reports.tables import Literal
 from gapscope.trace import Trace
-from gapscope.views import Timeline, timeline_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+    from gapscope.clocks import Alignment
+    from gapscope.views import Timeline
 
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
 """What notebooks that draw Plotly figures themselves ask for."""
@@ -54,6 +55,8 @@ class Handoff:
     @cached_property
     def timeline(self) -> Timeline:
         """What its lanes did around the gap (`gapscope.views.Timeline`)."""
+        from gapscope.views import timeline_of  # noqa: PLC0415 - only pictures and chains need it
+
         return timeline_of(self._trace, self._clocks, self._table, self.tiles)
 
     def figure(self) -> Figure:

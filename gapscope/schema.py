@@ -489,7 +489,7 @@ TILES: Table = {
     "end_ns": Column(pl.Int64(), "End, not included; the tiles of a handoff are contiguous and sum to its gap."),
     "duration_ns": Column(pl.Int64(), "end_ns - start_ns."),
     "phase": Column(pl.String(), "Phase of the gap that it lies in; null: an event of the handoff is missing."),
-    "cause": Column(pl.String(), "What held the gap (`gapscope.causes.names.CAUSES`)."),
+    "cause": Column(pl.String(), "What held the gap (`gapscope.cause_names.CAUSES`)."),
     "rank": Column(pl.Int64(), "Rank on which it was held; null: unknown."),
     "lane": Column(pl.String(), "`host:<thread>` or `gpu<device>:stream<n>`; null: unknown."),
     "op": Column(pl.String(), "Operation or host call that the chain passes through; null: unknown."),
@@ -531,7 +531,7 @@ EXPOSURE: Table = {
     "part": Column(
         pl.String(),
         "`gap`: the unit's path passes a gap here; else what it passes outside all gaps: `compute`, `transfer`, "
-        "`host`, `latency`, `unknown` (`gapscope.causes.names.OUTSIDE`).",
+        "`host`, `latency`, `unknown` (`gapscope.cause_names.OUTSIDE`).",
     ),
     "kind": Column(pl.String(), "Kind of the edge; null outside gaps, like all that follows but `rank`."),
     "group": Column(pl.String(), "Communicator of the edge; null for pairs."),
@@ -539,7 +539,7 @@ EXPOSURE: Table = {
     "dst_rank": Column(pl.Int64(), "Destination rank of the edge."),
     "channel": Column(pl.Int64(), "Channel of the edge."),
     "direction": Column(pl.String(), "Direction of the edge; null if no mark says it."),
-    "cause": Column(pl.String(), "What held the gap (`gapscope.causes.names.CAUSES`)."),
+    "cause": Column(pl.String(), "What held the gap (`gapscope.cause_names.CAUSES`)."),
     "rank": Column(pl.Int64(), "Rank on which the path passes; null: unknown."),
     "exposure_ns": Column(pl.Int64(), "Length of the path there. The rows of a unit sum to its length exactly."),
 }

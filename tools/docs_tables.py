@@ -9,7 +9,7 @@ import polars as pl
 
 from gapscope import schema
 from gapscope.analysis import TABLES
-from gapscope.causes.names import CAUSES, OUTSIDE
+from gapscope.cause_names import CAUSES, OUTSIDE
 from gapscope.graph.edges import EVIDENCE
 
 ROWS_OF = {

@@ -8,10 +8,10 @@ says when bytes moved, `messages` what bound handoffs of many messages, `interfe
 work.
 """
 
+from gapscope.cause_names import CAUSES
 from gapscope.causes.exposure import unit_exposure
 from gapscope.causes.interference import interference
 from gapscope.causes.messages import fragmented
-from gapscope.causes.names import CAUSES
 from gapscope.causes.tiles import Explained, explain
 from gapscope.causes.units import find_units
 from gapscope.causes.waiting import waiting

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gapscope.cause_names import OUTSIDE
 from gapscope.causes.facts import COMMUNICATION, graph_lanes, matching
-from gapscope.causes.names import OUTSIDE
 from gapscope.causes.owners import Tiles, owned_pieces
 from gapscope.causes.tiles import Explained
 from gapscope.causes.units import Units

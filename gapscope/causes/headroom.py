@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from gapscope.causes.names import CAUSE
+from gapscope.cause_names import CAUSE
 from gapscope.causes.naming import Known, named
 from gapscope.graph import replay_without
 from gapscope.graph.kernels import BODY, LEAD, NONE, RESIDUAL

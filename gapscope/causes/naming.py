@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gapscope.cause_names import CAUSE
 from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.cutting import Spans, cut_at
 from gapscope.causes.facts import graph_lanes, item_names, matching
 from gapscope.causes.membership import transfers_of, with_membership
-from gapscope.causes.names import CAUSE
 from gapscope.causes.overhead import Profiling, activity_of, with_overhead
 from gapscope.causes.peers import lonely_of, with_unknown_peers
 from gapscope.causes.schedule import stages_of, with_schedule

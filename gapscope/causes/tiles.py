@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gapscope.cause_names import CAUSE
 from gapscope.causes.details import details
 from gapscope.causes.facts import handoff_facts, item_facts
 from gapscope.causes.headroom import about_causes
-from gapscope.causes.names import CAUSE
 from gapscope.causes.naming import Known, named
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL

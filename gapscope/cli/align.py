@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 import typer
 
 from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_options
-from gapscope.cli.output import print_report, warn_of_unreadable
-from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
-from gapscope.clocks import Alignment, align
-from gapscope.clocks.pair import clock_of_rank, default_pair, pair_view
 from gapscope.errors import UsageError
-from gapscope.events import find_ends
-from gapscope.findings import sort_findings
-from gapscope.handoffs import build_handoffs
-from gapscope.load import load
-from gapscope.plots.alignment import alignment_figure
-from gapscope.plots.html import write_figure
-from gapscope.reports.text import render_alignment
-from gapscope.schema import SCHEMA_VERSION
-from gapscope.summary import summarize_clocks
-from gapscope.writing import replacing, write_table
 
 
 class Format(StrEnum):
@@ -73,50 +55,11 @@ def align_command(  # noqa: PLR0917 - typer hands options over by position
     """
     if not traces and not job:
         raise UsageError("No recording was named.")
-    options = align_options(offset, same_host, clock_bound, anchors)
-    with LateProgress() as progress:
-        trace = load(list(traces or []), load_options(nsys, no_cache, rank_of, job), progress)
-        progress("clocks", 1.0)
-        ends = find_ends(trace)
-        alignment = align(trace, ends, options)
-        handoffs = build_handoffs(trace, ends, alignment)
-    table = alignment.with_spans(handoffs.spans)
-    findings = sort_findings([*trace.findings, *alignment.findings])
-    clocks = summarize_clocks(trace.sources, table, handoffs.table)
-    if plot is not None:
-        write_figure(alignment_figure(pair_view(alignment, *_pair(alignment, pair))), plot)
-    if out is not None:
-        _write(table, out)
-    if fmt is Format.json:
-        shown = {"schema_version": SCHEMA_VERSION, "clocks": clocks, "findings": [asdict(f) for f in findings]}
-        typer.echo(json.dumps(shown, indent=1))
-    elif fmt is Format.csv:
-        typer.echo(table.write_csv(), nl=False)
-    else:
-        print_report(render_alignment(clocks, findings, verbose > 0))
-    warn_of_unreadable(findings, strict)
+    from gapscope.cli.aligning import Wanted, align_clocks  # noqa: PLC0415 - no other command needs it
 
-
-_TOOL = "(nsys|torch|gapscope)"
-
-
-def _pair(alignment: Alignment, text: str | None) -> tuple[int, int]:
-    """Return the clocks to draw, the first against the second; without a wish, some other against the reference."""
-    if text is None:
-        pair = default_pair(alignment)
-        if pair is None:
-            raise UsageError("--plot: there is only one clock, so there is nothing to draw.")
-        return pair
-    found = re.fullmatch(rf"(\d{{1,9}})(?::{_TOOL})?,(\d{{1,9}})(?::{_TOOL})?", text)
-    if not found:
-        raise UsageError(f"--pair {text}: give two ranks such as 1,0, or 0:torch,0:nsys where two tools saw a rank.")
-    return clock_of_rank(alignment, int(found[1]), found[2]), clock_of_rank(alignment, int(found[3]), found[4])
-
-
-def _write(table: pl.DataFrame, out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with replacing(out / "alignment.parquet") as beside:
-            write_table(table, beside, {"schema_version": str(SCHEMA_VERSION)})
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written to ({error.strerror or error}). Name another folder.") from error
+    align_clocks(
+        list(traces or []),
+        load_options(nsys, no_cache, rank_of, job),
+        align_options(offset, same_host, clock_bound, anchors),
+        Wanted(fmt, out, plot, pair, strict=strict, every=verbose > 0),
+    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gapscope.clocks import AlignOptions, read_anchors
 from gapscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from gapscope.clocks import AlignOptions
 
 _UNITS = {"": 1, "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
@@ -39,12 +41,16 @@ Anchors = Annotated[
 
 def align_options(
     offset: list[str] | None, same_host: bool, clock_bound: str | None, anchors: Path | None
-) -> AlignOptions:
-    """Return what the options state.
+) -> AlignOptions | None:
+    """Return what the options state; None: nothing.
 
     Raises:
         UsageError: One of them cannot be understood; the message says which.
     """
+    if not offset and not same_host and clock_bound is None and anchors is None:
+        return None
+    from gapscope.clocks import AlignOptions, read_anchors  # noqa: PLC0415 - results computed before need no clocks
+
     return AlignOptions(
         offsets=_offsets(offset or []),
         same_host=same_host,

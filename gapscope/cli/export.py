@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,9 +17,11 @@ from gapscope.cli.selection import ranks_of, steps_of, window_of
 from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
-from gapscope.exports import Written, write_perfetto
-from gapscope.exports.window import Window, begin_of, overlap, window_of_handoff, window_of_steps
 from gapscope.wording import duration, size
+
+if TYPE_CHECKING:
+    from gapscope.exports import Written
+    from gapscope.exports.window import Window
 
 _MANY_SLICES = 4_000_000
 
@@ -77,6 +79,8 @@ def export_command(  # noqa: PLR0917 - typer hands options over by position
 
     Example: gapscope export --perfetto run.pftrace.gz rank0.json.gz rank1.json.gz --steps 10:12
     """
+    from gapscope.exports import write_perfetto  # noqa: PLC0415 - no other command needs it
+
     paths = list(traces or []) + ([str(DEMO_RECORDING)] if demo else [])
     if not paths and not job:
         raise UsageError("No recording was named. Pass one, or --demo for the one shipped with gapscope.")
@@ -105,6 +109,8 @@ def _part(
     analysis: Analysis, asked: Window, *, by_steps: bool, handoff: str | None, ranks: list[int] | None
 ) -> tuple[Window, list[int] | None]:
     """Return the window and the ranks that the options leave."""
+    from gapscope.exports.window import begin_of, overlap, window_of_handoff, window_of_steps  # noqa: PLC0415
+
     begin = begin_of(analysis.trace, analysis.timebase) or 0
     low, high = (None if t is None else begin + t for t in asked)
     windows: list[Window] = [(low, high)]

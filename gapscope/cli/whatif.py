@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
@@ -24,7 +24,9 @@ from gapscope.reports.fixes import render_fixes
 from gapscope.reports.whatif import render_effects
 from gapscope.schema import SCHEMA_VERSION
 from gapscope.version import VERSION
-from gapscope.whatif import Effects, Scenario
+
+if TYPE_CHECKING:
+    from gapscope.whatif import Effects
 
 _UNITS = ("step", "request")
 
@@ -82,6 +84,8 @@ def whatif_command(  # noqa: PLR0917 - typer hands options over by position
 
     Example: gapscope whatif rank0.json.gz rank1.json.gz --cause late_submission --to p10
     """
+    from gapscope.whatif import Scenario  # noqa: PLC0415 - no other command needs what computes before it knows its files
+
     paths = list(traces or []) + ([str(DEMO_RECORDING)] if demo else [])
     if not paths and not job:
         raise UsageError("No recording was named. Pass one, or --demo for the one shipped with gapscope.")

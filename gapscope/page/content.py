@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.figures import Results
 from gapscope.page.edges import Edges, is_counted
 from gapscope.page.payload import frame_columns, pack

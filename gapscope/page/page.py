@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.errors import UsageError
 from gapscope.figures import Results
 from gapscope.page import content, headline

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.graph.edges import EVIDENCE
 from gapscope.reports.tables import plain_table
 from gapscope.wording import duration, in_words, without_arguments

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from gapscope.causes.names import OUTSIDE
+from gapscope.cause_names import OUTSIDE
 from gapscope.findings import plural
 from gapscope.reports.tables import plain_table
 from gapscope.wording import duration, percent

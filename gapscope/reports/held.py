@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.reports.tables import LiteralTable, plain_table
 from gapscope.wording import duration, edge_name, in_words, percent
 

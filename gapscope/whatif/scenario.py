@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.errors import UsageError
 from gapscope.phases import PHASES
 from gapscope.whatif.model import COUNTED, EDGE, Model

@@ -11,7 +11,7 @@ import shlex
 import pytest
 
 from gapscope.analysis import OUTPUTS
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.preflight.nsys_command_check import disabling, missing_in, parse_nsys
 from tests.docs import blocks
 from tests.docs.blocks import PRINTED, REPOSITORY, SETUP, put_stand_ins, without_trailing_spaces

@@ -134,7 +134,7 @@ def analyzed(source: SourceTables, others: tuple[SourceTables, ...] = ()) -> Ana
         alignment.table,
         [*trace.findings, *built.findings],
         {},
-        stages=SimpleNamespace(alignment=alignment, model=None),
+        stages=lambda: SimpleNamespace(alignment=alignment, model=None),
     )
 
 

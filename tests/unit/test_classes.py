@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapscope.causes.names import CAUSE, CAUSES
+from gapscope.cause_names import CAUSE, CAUSES
 from gapscope.whatif.classes import Classes
 
 CLASSES = st.tuples(st.sampled_from(list(CAUSES)[:3]), st.sampled_from([None, -1, 0, 7, 10**12]))

@@ -319,7 +319,7 @@ def test_all_figures_have_titles_and_units():
 def test_every_cause_has_a_look_of_its_own():
     assert set(CAUSE_LOOKS) == set(gapscope.causes.CAUSES)
     assert len(set(CAUSE_LOOKS.values())) == len(CAUSE_LOOKS)
-    assert set(OUTSIDE_LOOKS) == set(gapscope.causes.names.OUTSIDE)
+    assert set(OUTSIDE_LOOKS) == set(gapscope.cause_names.OUTSIDE)
 
 
 @pytest.mark.parametrize(

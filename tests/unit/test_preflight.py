@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.errors import UsageError
 from gapscope.preflight import SETTINGS, preflight
 from gapscope.preflight.answers import ALL_TIMES, SETTING

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 import gapscope
 from gapscope import Scenario, analysis, cache, pipeline, results
 from gapscope.load import LoadOptions, load, one_file
-from gapscope.pipeline import TABLES, Request
+from gapscope.request import TABLES, Request
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = ("gloo_none_torch_rank0.json.gz", "gloo_none_torch_rank1.json.gz")
@@ -37,7 +39,7 @@ def no_computing(monkeypatch):
     """Computing anything is an error from here on."""
 
     def forbid():
-        monkeypatch.setattr(analysis, "compute", lambda *_: pytest.fail("computed again"))
+        monkeypatch.setattr(pipeline, "compute", lambda *_: pytest.fail("computed again"))
 
     return forbid
 
@@ -77,6 +79,33 @@ def test_the_second_look_opens_no_table_before_it_is_asked_for(run, monkeypatch)
     assert len(opened) == 1
 
 
+_LOOK = """
+import sys
+from pathlib import Path
+from gapscope import cache, cli
+cache.MIN_CACHED_BYTES = 0
+sys.argv = ["gapscope", "analyze", *sys.argv[1:]]
+try:
+    cli.main()
+except SystemExit as stop:
+    assert not stop.code
+print("numba" in sys.modules, "gapscope.pipeline" in sys.modules)
+"""
+
+
+def test_the_second_look_does_not_even_import_what_computes(run, tmp_path):
+    paths, options = run
+    told = []
+    for _ in range(2):
+        look = [sys.executable, "-c", _LOOK, *map(str, paths), "--format", "json"]
+        env = {**os.environ, "GAPSCOPE_CACHE": str(options.cache_dir)}
+        told.append(subprocess.run(look, capture_output=True, text=True, check=True, env=env, cwd=tmp_path).stdout)
+    (first, first_imported), (second, second_imported) = (t.rstrip().rsplit("\n", 1) for t in told)
+    assert first == second
+    assert first_imported == "True True"
+    assert second_imported == "False False"
+
+
 @pytest.mark.parametrize("asked", [{"steps": (3, 5)}, {"last": 2}])
 def test_results_of_a_part_of_kept_tables_are_kept(run, monkeypatch, no_computing, asked):
     monkeypatch.setattr(one_file, "WINDOWED_BYTES", 0)
@@ -100,8 +129,8 @@ def test_a_graph_that_is_too_large_to_keep_is_made_anew(run, monkeypatch):
     monkeypatch.setattr(pipeline, "_MANY_ITEMS", 0)
     second = gapscope.analyze(paths, options=options)
     same(first, second)
-    assert "model" in vars(first.stages)
-    assert "model" not in vars(second.stages)
+    assert "model" in vars(first.stages())
+    assert "model" not in vars(second.stages())
     late = Scenario(cause="late_submission")
     assert second.whatif(late).units.equals(first.whatif(late).units)
 

@@ -12,7 +12,7 @@ import pytest
 
 import gapscope
 from gapscope import Scenario, whatif
-from gapscope.causes.names import CAUSES
+from gapscope.cause_names import CAUSES
 from gapscope.clocks import AlignOptions
 from gapscope.errors import ReplayError, UsageError
 from gapscope.findings import Finding
