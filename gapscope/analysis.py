@@ -256,9 +256,7 @@ def analyze(
     window = None if steps is None and last is None else Window(*(steps or (None, None)), last)
     is_whole = window is None or unmarked or bool(comm_kernels)  # what no mark names is numbered from its first on
     if isinstance(source, Trace):
-        trace = source
-        request = _with_last(request, window, trace)
-        return _computed(trace, request, progress)
+        return _computed(source, _with_last(request, window, source), progress)
     paths = [source] if isinstance(source, (str, PathLike)) else list(source)
     options = options or LoadOptions()
     if not is_whole:
@@ -267,7 +265,7 @@ def analyze(
         kept = _kept(known_origin(paths, options), request)
         if kept is not None:
             return _made_before(cache(lambda: load(paths, options)), request, kept)
-    trace = load(paths, options, progress)
+    trace = _loaded(paths, options, progress)
     request = _with_last(request, window, trace)
     kept = _kept(trace.origin, request)
     if kept is not None:
@@ -301,10 +299,19 @@ def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Ke
     return analysis
 
 
-def _computed(trace: Trace, request: Request, progress: Progress) -> Analysis:
-    from gapscope.pipeline import compute  # noqa: PLC0415 - see above
+def _loaded(paths: Sequence[str | PathLike[str]], options: LoadOptions, progress: Progress) -> Trace:
+    from gapscope.compiling import compiling_told  # noqa: PLC0415 - see above
 
-    computed = compute(trace, request, progress)
+    with compiling_told(progress) as told:
+        return load(paths, options, told)
+
+
+def _computed(trace: Trace, request: Request, progress: Progress) -> Analysis:
+    from gapscope.compiling import compiling_told  # noqa: PLC0415 - see above
+    from gapscope.pipeline import compute  # noqa: PLC0415
+
+    with compiling_told(progress) as told:
+        computed = compute(trace, request, told)
     return Analysis(
         lambda: trace,
         findings=computed.findings,
