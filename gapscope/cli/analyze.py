@@ -27,7 +27,7 @@ from gapscope.cli.recordings import (
     load_options,
     with_engine,
 )
-from gapscope.cli.selection import ranks_of, steps_of
+from gapscope.cli.selection import Last, Steps, ranks_of, steps_of
 from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
@@ -75,16 +75,8 @@ def analyze_command(  # noqa: PLR0917 - typer hands options over by position
         Format,
         typer.Option("--format", help="text: the report; json: its numbers and findings; csv: one line per handoff."),
     ] = Format.text,
-    steps: Annotated[
-        str | None,
-        typer.Option(
-            "--steps", metavar="A:B", help="Only handoffs of steps A to B, both included; A: and :B are open."
-        ),
-    ] = None,
-    last: Annotated[
-        int | None,
-        typer.Option("--last", metavar="N", min=1, help="Only handoffs of the last N steps (of --steps, if given)."),
-    ] = None,
+    steps: Steps = None,
+    last: Last = None,
     ranks: Annotated[
         str | None, typer.Option("--ranks", metavar="R,R", help="Only handoffs with one of these ranks at an end.")
     ] = None,

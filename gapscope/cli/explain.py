@@ -13,6 +13,7 @@ from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_opt
 from gapscope.cli.output import print_report, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
+from gapscope.cli.selection import Last, Steps, steps_of
 from gapscope.cli.unmarked import CommKernel, Unmarked
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
@@ -46,6 +47,8 @@ def explain_command(  # noqa: PLR0917 - typer hands options over by position
     every: Annotated[
         bool, typer.Option("--all", help="One line per tile, not per stretch of one cause on one thread or stream.")
     ] = False,
+    steps: Steps = None,
+    last: Last = None,
     unmarked: Unmarked = False,
     comm_kernel: CommKernel = None,
     offset: Offset = None,
@@ -69,6 +72,8 @@ def explain_command(  # noqa: PLR0917 - typer hands options over by position
         analysis = analyze(
             paths,
             options=load_options(nsys, no_cache, rank_of, job),
+            steps=steps_of(steps),
+            last=last,
             clocks=align_options(offset, same_host, clock_bound, anchors),
             unmarked=unmarked,
             comm_kernels=comm_kernel or (),

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
+
+import typer
 
 from gapscope.cli.clocks import nanoseconds
 from gapscope.errors import UsageError
 
 _NO_STEP = 2**63  # numbers of steps have 64 bits
+
+Steps = Annotated[
+    str | None,
+    typer.Option("--steps", metavar="A:B", help="Only handoffs of steps A to B, both included; A: and :B are open."),
+]
+Last = Annotated[
+    int | None,
+    typer.Option("--last", metavar="N", min=1, help="Only handoffs of the last N steps (of --steps, if given)."),
+]
 
 
 def steps_of(text: str | None) -> tuple[int | None, int | None] | None:
