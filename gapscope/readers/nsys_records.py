@@ -147,10 +147,10 @@ def _varint(data: Bytes, at: int) -> tuple[int, int]:
 
 
 @_compiled
-def _eight(data: Bytes, at: int) -> int:
+def _eight(data: Bytes, at: int) -> np.uint64:
     """Return the eight bytes at a position as an unsigned integer; unsigned arithmetic, so that it is one load."""
     k = np.uint64(at)
-    return (  # type: ignore[return-value]
+    return (
         np.uint64(data[k]) << np.uint64(56)
         | np.uint64(data[k + np.uint64(1)]) << np.uint64(48)
         | np.uint64(data[k + np.uint64(2)]) << np.uint64(40)
@@ -163,10 +163,10 @@ def _eight(data: Bytes, at: int) -> int:
 
 
 @_compiled
-def _word(data: Bytes, at: int, size: int) -> int:
+def _word(data: Bytes, at: int, size: int) -> np.uint64:
     """Return up to eight bytes at a position as an unsigned integer, zeros behind them."""
     rest = np.uint64(max(64 - 8 * size, 0))
-    return _eight(data, at) >> rest << rest  # type: ignore[operator, return-value]
+    return _eight(data, at) >> rest << rest
 
 
 @_compiled
@@ -186,8 +186,8 @@ def _find_values(  # noqa: PLR0917 - one loop for speed
             serial = width = 0  # a record may be shorter than the table: columns added later are null
             if at < header_end:
                 serial, at = _varint(data, at)
-                width = widths[serial] if serial < widths.size else (serial - 12) >> 1
-                if width < 0 or width > _LENGTH:
+                width = widths[serial] if 0 <= serial < widths.size else (serial - 12) >> 1
+                if width < 0 or width > _LENGTH or at > header_end:
                     return -1
             column += 1
         if is_text[k]:
@@ -201,7 +201,7 @@ def _find_values(  # noqa: PLR0917 - one loop for speed
 
 
 @_compiled
-def _decode(  # noqa: C901, PLR0917 - one loop for speed
+def _decode(  # noqa: C901, PLR0911, PLR0912, PLR0917 - one loop for speed
     data: Bytes,
     pages: int,
     page_size: int,

@@ -6,7 +6,6 @@ Small files are read through SQLite, large tables of others by `gapscope.readers
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import sqlite3
@@ -22,6 +21,7 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
+from gapscope.collector import without_cycle_collection
 from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
 from gapscope.findings import Finding
 from gapscope.readers.base import Progress, ReadOptions, SourceTables
@@ -403,25 +403,13 @@ class SqliteTables:
         """Yield the rows in frames, at least one."""
         cursor = self._connection.execute(sql, parameters)
         while True:
-            with _without_cycle_collection():
+            with without_cycle_collection():
                 rows = cursor.fetchmany(_FETCH)
                 values = zip(*rows, strict=True) if rows else ((),) * len(columns)
                 frame = pl.DataFrame([_series(c, v, t) for (c, t), v in zip(columns.items(), values, strict=True)])
             yield frame
             if len(rows) < _FETCH:
                 return
-
-
-@contextmanager
-def _without_cycle_collection() -> Iterator[None]:
-    """Hold off Python's search for reference cycles, which a hundred thousand fresh rows set off again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _count(piece: pl.DataFrame, event_types: tuple[int, ...]) -> int:
