@@ -189,10 +189,13 @@ class _FromPath:
                 return kept, lookup.entry, None
             return _windowed(kept, window), None, lookup.entry.name
         ready_compiler()  # beside the digest
-        source = reduced(_windowed(reader.read(path, options, self.progress), window))
+        source = _windowed(reader.read(path, options, self.progress), window)
         if window is not None:  # a part of a file is no entry: the next look may want another
-            return self._without_file(source), None, None
-        failure = lookup.store(source)
+            return self._without_file(reduced(source)), None, None
+        with ThreadPoolExecutor(1) as beside:
+            complete = beside.submit(reduced, source)
+            failure = lookup.store(source, complete)
+            source = complete.result()
         if failure is not None:
             note = Finding("cache_not_written", "info", f"The tables could not be kept ({failure}).", path=str(path))
             return self._without_file(replace(source, findings=(*source.findings, note))), None, None
