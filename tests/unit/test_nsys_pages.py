@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -48,12 +49,12 @@ def write(path, rows, columns, page_size=512):
 
 
 def decode(path, root, positions, workers=2):
-    with PageFile(path) as pages:
+    with PageFile(path) as pages, ThreadPoolExecutor(workers) as pool:
         pieces = pages.decode(
             pages.leaves(root),
             positions,
             lambda records: [records.integers(k, "x") for k in range(len(positions))],
-            workers,
+            pool,
         )
     return [[value for piece in pieces for value in piece[n]] for n in range(len(positions))]
 
