@@ -48,7 +48,6 @@ LARGE_BYTES = 1 << 30
 """Tables of more bytes in memory are written at once and then read from the disk as they are needed."""
 
 _AT_ONCE_BYTES = 4 << 20  # tables of fewer bytes are not worth a thread
-_STATISTICS = {"min": True, "max": True, "distinct_count": False, "null_count": True}  # to skip what is out of a window
 _INDEX = "source.json"
 _SETTLED_S = 2.0  # a file changed more recently may change again within one step of its mtime
 
@@ -155,15 +154,20 @@ class Lookup:
             _ = self._digest
         return None
 
-    def store(self, source: SourceTables) -> str | None:
-        """Keep the tables, small ones at once and others in the background; return why that will fail, or None."""
+    def store(self, source: SourceTables, complete: Future[SourceTables] | None = None) -> str | None:
+        """Keep the tables, small ones at once and others in the background; return why that will fail, or None.
+
+        Args:
+            source: The tables.
+            complete: The same with all that is kept beside them; None: they are. Writing them does not wait for it.
+        """
         entry = self.entry
         if self._stamp is not None and self._stamp != _stamp(self._path):
             return "the file changed while it was read"
         size = packed_bytes(source)
         if size < _AT_ONCE_BYTES or size >= LARGE_BYTES:
-            return store_entry(entry, source)
-        return _store_later(entry, source, size)
+            return store_entry(entry, source, complete)
+        return _store_later(entry, source, size, complete)
 
 
 def packed_bytes(source: SourceTables) -> int:
@@ -174,7 +178,7 @@ def packed_bytes(source: SourceTables) -> int:
 _writers: dict[Path, threading.Thread] = {}
 
 
-def _store_later(entry: Path, source: SourceTables, size: int) -> str | None:
+def _store_later(entry: Path, source: SourceTables, size: int, complete: Future[SourceTables] | None) -> str | None:
     """Begin to keep tables; return why it cannot be, or None. The process ends only after it is done.
 
     What goes wrong later leaves no entry: the next run reads the file again.
@@ -191,7 +195,7 @@ def _store_later(entry: Path, source: SourceTables, size: int) -> str | None:
 
     def write() -> None:
         try:
-            store_entry(entry, source)
+            store_entry(entry, source, complete)
         finally:
             _writers.pop(entry, None)
 
@@ -242,13 +246,15 @@ def load_entry(entry: Path) -> SourceTables | None:
         return None
 
 
-def store_entry(entry: Path, source: SourceTables) -> str | None:
-    """Keep the tables of one file; return why that failed, or None."""
+def store_entry(entry: Path, source: SourceTables, complete: Future[SourceTables] | None = None) -> str | None:
+    """Keep the tables of one file; return why that failed, or None. See `Lookup.store`."""
     try:
         with staged(entry) as staging:
             for name, table in source.tables.items():
                 frame = packed(table.collect()) if source.packed is None else source.packed[name]
-                frame.write_parquet(staging / f"{name}.parquet", compression="lz4", statistics=_STATISTICS)
+                # Statistics would be a quarter of the work, and help no query of what `unpacked` returns.
+                frame.write_parquet(staging / f"{name}.parquet", compression="lz4", statistics=False)
+            source = source if complete is None else complete.result()
             for name, derived in (("windows", source.windows), ("marks", source.marks)):
                 if derived is not None:
                     derived.write_parquet(staging / f"{name}.parquet")

@@ -5,11 +5,13 @@ This is what an engine (`gapscope.load.engines`) runs once per file, wherever th
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gapscope import cache
+from gapscope.compiler import ready_compiler
 from gapscope.errors import ExporterError, InputError, UnknownFormatError
 from gapscope.findings import Finding
 from gapscope.identity import LOG
@@ -177,6 +179,7 @@ class _FromPath:
         options = self.options if size >= WINDOWED_BYTES else replace(self.options, window=None)
         window = options.window
         if directory is None or size < cache.MIN_CACHED_BYTES:
+            ready_compiler()
             source = _windowed(reader.read(path, options, self.progress), window)
             return self._without_file(reduced(source)), None, None
         lookup = cache.Lookup(path, reader, directory)
@@ -185,10 +188,14 @@ class _FromPath:
             if window is None:
                 return kept, lookup.entry, None
             return _windowed(kept, window), None, lookup.entry.name
-        source = reduced(_windowed(reader.read(path, options, self.progress), window))
+        ready_compiler()  # beside the digest
+        source = _windowed(reader.read(path, options, self.progress), window)
         if window is not None:  # a part of a file is no entry: the next look may want another
-            return self._without_file(source), None, None
-        failure = lookup.store(source)
+            return self._without_file(reduced(source)), None, None
+        with ThreadPoolExecutor(1) as beside:
+            complete = beside.submit(reduced, source)
+            failure = lookup.store(source, complete)
+            source = complete.result()
         if failure is not None:
             note = Finding("cache_not_written", "info", f"The tables could not be kept ({failure}).", path=str(path))
             return self._without_file(replace(source, findings=(*source.findings, note))), None, None
@@ -212,8 +219,10 @@ def _windowed(source: SourceTables, window: Window | None) -> SourceTables:
 
 def reduced(source: SourceTables) -> SourceTables:
     """Return the tables with what the run as a whole needs of them first: windows and marks."""
-    marks, notes = marks_of(source)
-    windows = windows_of(source) if source.windows is None else source.windows
+    with ThreadPoolExecutor(1) as beside:
+        found = beside.submit(marks_of, source)
+        windows = windows_of(source) if source.windows is None else source.windows
+        marks, notes = found.result()
     return replace(source, windows=windows, marks=marks, own_marks=None, findings=(*source.findings, *notes))
 
 

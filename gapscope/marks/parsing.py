@@ -95,11 +95,12 @@ def without_definitions(marks: pl.DataFrame) -> pl.DataFrame:
 
 def _text_fields(texts: pl.Series) -> list[pl.Expr]:
     rest = pl.col(texts.name)
+    said = texts.str.join("\n").item()
 
-    def value(key: str, pattern: str) -> pl.Expr:
-        if not texts.str.contains(f"{key}=", literal=True).any():  # most keys are nowhere
+    def value(key: str, pattern: str, begin: str = "") -> pl.Expr:
+        if f"{key}={begin}" not in said:  # most keys are nowhere
             return pl.lit(None, dtype=pl.String).alias(key)
-        return rest.str.extract(rf"\s{key}={pattern}", 1).alias(key)
+        return rest.str.extract(rf"\s{key}={begin}{pattern}", 1).alias(key)
 
     def text(key: str) -> pl.Expr:
         return value(key, r"(\S+)")
@@ -109,7 +110,7 @@ def _text_fields(texts: pl.Series) -> list[pl.Expr]:
 
     def end(key: str) -> pl.Expr:
         rank = value(key, r"(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
-        host = value(key, r"host:(\d+)(?:\s|$)").cast(pl.Int64, strict=False)
+        host = value(key, r"(\d+)(?:\s|$)", "host:").cast(pl.Int64, strict=False)
         return pl.coalesce(pl.when(rank < 2**31).then(rank), -1 - host).alias(key)
 
     numbers = ("channel", "seq", "slot", "step", "mb", "bytes", "src_stage", "dst_stage")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
 import polars as pl
 
 from gapscope.readers.api_calls import family_of
-from gapscope.readers.nsys_ids import thread_of, whole_process, without_sentinel
+from gapscope.readers.nsys_ids import Names, thread_of, whole_process, without_sentinel
 from gapscope.readers.nsys_order import Part, split_by_process
 from gapscope.readers.nsys_reading import NO_PROCESS, Kept, Reading
-from gapscope.schema import CALL_FAMILY, NAME, SYNC_KIND, conform
+from gapscope.schema import CALL_FAMILY, SYNC_KIND, conform
 
 CALL_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")  # the second: should a schema split them
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
@@ -42,8 +41,10 @@ _BY_CALL: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 """Which kind of synchronization the call of a process and correlation id is."""
 
-_SYNCHRONIZES = CALL_FAMILY.categories.is_in(SYNC_KIND.categories.implode()).to_numpy()
-"""Tells of a family, by its number, if its calls are of a kind of synchronization."""
+_SYNCHRONIZES = pl.Series(
+    "by_call", [kind if kind in SYNC_KIND.categories else None for kind in CALL_FAMILY.categories], SYNC_KIND
+)
+"""The kind of synchronization of the calls of a family, by its number; null where they are of none."""
 
 _family = lru_cache(maxsize=4096)(family_of)
 
@@ -57,10 +58,11 @@ def read_calls(reading: Reading, kept: Kept | None = None) -> tuple[list[Part], 
         reading: The export.
         kept: Which rows are wanted; None: all.
     """
+    named = Names(reading.tables.strings)  # not those of kernels: each name is asked for its family
 
     def normalized(piece: pl.DataFrame) -> tuple[list[Part], pl.DataFrame, int, int, int]:
         rows = piece.filter(reading.can_start())
-        names, positions = reading.names.distinct(rows["nameId"])
+        names, positions = named.of(rows["nameId"])
         family = pl.Series([_family(n) for n in names], dtype=CALL_FAMILY)
         frame = rows.select(
             whole_process("globalTid").fill_null(NO_PROCESS).alias("process"),
@@ -68,7 +70,7 @@ def read_calls(reading: Reading, kept: Kept | None = None) -> tuple[list[Part], 
             reading.start(),
             reading.end(),
             without_sentinel("correlationId").alias("correlation"),
-            names.cast(NAME).gather(positions).alias("name"),
+            names.gather(positions).alias("name"),
             family.gather(positions).alias("family"),
         )
         lost = piece.height - rows.height
@@ -85,9 +87,10 @@ def read_calls(reading: Reading, kept: Kept | None = None) -> tuple[list[Part], 
 
 
 def _synchronizing(calls: pl.DataFrame) -> pl.DataFrame:
-    found = np.flatnonzero(_SYNCHRONIZES.take(calls["family"].to_physical()))
-    rows = calls.select("process", "correlation", by_call="family")[found]
-    return rows.with_columns(pl.col("by_call").cast(pl.String).cast(SYNC_KIND))
+    family = calls["family"].to_physical()
+    found = pl.Series(_SYNCHRONIZES.is_not_null().to_numpy().take(family))
+    kinds = _SYNCHRONIZES.gather(family.filter(found))
+    return pl.DataFrame([calls["process"].filter(found), calls["correlation"].filter(found), kinds])
 
 
 def read_syncs(reading: Reading, by_call: pl.DataFrame) -> pl.DataFrame:

@@ -61,21 +61,6 @@ def process_numbers(wholes: Iterable[int]) -> dict[int, int]:
     return {w: pid_of(w) if sharing[pid_of(w)] == 1 else w for w in distinct}
 
 
-def distinct_of(ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Return the distinct ids in order, and for each of ``ids`` its position among them."""
-    lowest = int(ids.min()) if ids.size else 0
-    if ids.size and int(ids.max()) - lowest >= _WIDEST_LOOKUP:
-        known, found = np.unique(ids, return_inverse=True)
-        return known, found.astype(np.uint32)
-    above = ids - lowest
-    is_there = np.zeros(int(above.max()) + 1 if ids.size else 0, np.bool_)
-    is_there[above] = True
-    known = np.flatnonzero(is_there)
-    position = np.zeros(is_there.size, np.uint32)
-    position[known] = np.arange(known.size, dtype=np.uint32)
-    return known + lowest, position[above]
-
-
 class Names:
     """Names by string id, looked up once for each id; may be used from several threads.
 
@@ -87,25 +72,52 @@ class Names:
 
     def __init__(self, look_up: Callable[[pl.Series], dict[int, str]]) -> None:
         self._look_up = look_up
-        self._known: dict[int, str] = {}
+        self._names = pl.Series([_UNNAMED], dtype=NAME)
+        self._known: dict[int, int] = {}
+        self._position = np.zeros(0, np.uint32)  # of each small id; zero where it is not known
         self._lock = threading.Lock()
 
-    def distinct(self, ids: pl.Series) -> tuple[pl.Series, pl.Series]:
-        """Return the distinct names of a column of ids, and for each row its position among them."""
-        distinct, positions = distinct_of(ids.drop_nulls().to_numpy())
-        with self._lock:
-            new = [i for i in distinct.tolist() if i not in self._known]
-            if new:
-                strings = self._look_up(pl.Series(new, dtype=pl.Int64))
-                self._known.update((i, strings.get(i, f"unnamed ({i})")) for i in new)
-            names = pl.Series([self._known[i] for i in distinct.tolist()], dtype=pl.String)
-        if not ids.null_count():
-            return names, pl.Series(positions)
-        rows = np.full(len(ids), len(distinct), np.uint32)
-        rows[ids.is_not_null().to_numpy()] = positions
-        return names.append(pl.Series([_UNNAMED])), pl.Series(rows)
+    def of(self, ids: pl.Series) -> tuple[pl.Series, pl.Series]:
+        """Return the names known by now, and for each row of a column of ids the position of its own among them."""
+        there = ids.drop_nulls().to_numpy()
+        positions = self._positions(there)
+        if ids.null_count():
+            rows = np.zeros(len(ids), np.uint32)
+            rows[ids.is_not_null().to_numpy()] = positions
+            positions = rows
+        return self._names, pl.Series(positions)
 
     def column(self, ids: pl.Series) -> pl.Series:
         """Return the names for a column of ids."""
-        names, positions = self.distinct(ids)
-        return names.cast(NAME).gather(positions)
+        names, positions = self.of(ids)
+        return names.gather(positions)
+
+    def _positions(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+        if not ids.size:
+            return np.zeros(0, np.uint32)
+        if ids.min() < 0 or ids.max() >= _WIDEST_LOOKUP:
+            distinct, found = np.unique(ids, return_inverse=True)
+            self._learn(distinct.tolist())
+            return np.array([self._known[i] for i in distinct.tolist()], np.uint32)[found]
+        table = self._position
+        positions = table[ids] if ids.max() < table.size else None
+        if positions is None or not positions.all():
+            self._learn(np.unique(ids).tolist())
+            positions = self._position[ids]
+        return positions
+
+    def _learn(self, ids: list[int]) -> None:
+        with self._lock:
+            new = [i for i in ids if i not in self._known]
+            if not new:
+                return
+            strings = self._look_up(pl.Series(new, dtype=pl.Int64))
+            found = pl.Series([strings.get(i, f"unnamed ({i})") for i in new], dtype=NAME)
+            positions = range(len(self._names), len(self._names) + len(new))
+            self._names = pl.concat([self._names, found])
+            self._known.update(zip(new, positions, strict=True))
+            small = [i for i in new if 0 <= i < _WIDEST_LOOKUP]
+            table = np.zeros(max([self._position.size, *(i + 1 for i in small)]), np.uint32)
+            table[: self._position.size] = self._position
+            table[small] = [self._known[i] for i in small]
+            self._position = table  # last: who finds a position in it finds the name, too

@@ -8,7 +8,6 @@ and no copy of a table of millions of rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ from gapscope.schema import empty_reader_table, reader_dtypes
 
 Part = tuple[int, pl.DataFrame]
 """Whole process id, and packed rows of that process without the column ``process``."""
-
-_FEW_STRETCHES = 64
-"""Stretches of rows of one process that are taken as they stand; more are rows of several processes by turns."""
 
 _FEW_PROCESSES = 8
 """Processes that are picked out one by one, which is faster than parting all at once."""
@@ -41,15 +37,21 @@ def split_by_process(frame: pl.DataFrame) -> list[Part]:
     if frame.is_empty():
         return []
     process, rows = frame["process"], packed(frame.drop("process"))
-    whole = process.to_numpy()
-    cuts = np.flatnonzero(whole[1:] != whole[:-1]) + 1
-    if cuts.size < _FEW_STRETCHES:  # slices cost nothing
-        return [(int(whole[a]), rows[a:b]) for a, b in pairwise([0, *cuts.tolist(), whole.size])]
-    distinct = pl.Series(whole[cuts - 1]).append(process.tail(1)).unique().sort().to_list()
-    if len(distinct) > _FEW_PROCESSES:
-        parts = rows.with_columns(process).partition_by("process", maintain_order=True, include_key=False, as_dict=True)
-        return [(number, part) for (number,), part in parts.items()]
-    return [(number, rows.filter(process == number)) for number in distinct]
+    parts: list[Part] = []
+    for _ in range(_FEW_PROCESSES):
+        number = int(process[0])
+        is_of_it = process == number
+        if is_of_it.all():
+            return [*parts, (number, rows)]
+        parts.append((number, _rows_where(rows, is_of_it)))
+        process, rows = process.filter(~is_of_it), _rows_where(rows, ~is_of_it)
+    rest = rows.with_columns(process).partition_by("process", maintain_order=True, include_key=False, as_dict=True)
+    return [*parts, *((number, part) for (number,), part in rest.items())]
+
+
+def _rows_where(rows: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
+    """Return some rows; column by column that takes a third of the time of a filter of the frame."""
+    return pl.DataFrame([column.filter(chosen) for column in rows.get_columns()])
 
 
 def in_order(parts: list[Part], table: str) -> list[Part]:

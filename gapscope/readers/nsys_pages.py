@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, wait
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -100,7 +100,7 @@ class PageFile:
                 raise NotPlainError("the file is shorter than its tables")
             into = into[got:]
 
-    def bounds(self, leaves: Ints, positions: Sequence[int], workers: int) -> tuple[Ints, Ints]:
+    def bounds(self, leaves: Ints, positions: Sequence[int], pool: Executor) -> tuple[Ints, Ints]:
         """Return the lowest and the highest value of some columns in each leaf, one row a column.
 
         A null counts as any value; in a leaf without rows the lowest is above the highest.
@@ -108,7 +108,7 @@ class PageFile:
         Args:
             leaves: Page numbers of leaves.
             positions: Positions of the columns in the table.
-            workers: Threads to use.
+            pool: Threads to use.
 
         Raises:
             NotPlainError: Something in the table is not plain.
@@ -126,7 +126,7 @@ class PageFile:
                     high[k, some] = np.where(unknown, _MOST, np.maximum.reduceat(column, first[some]))
             return low, high
 
-        lows, highs = zip(*self.decode(leaves, positions, of_piece, workers), strict=True)
+        lows, highs = zip(*self.decode(leaves, positions, of_piece, pool), strict=True)
         return np.concatenate(lows, axis=1), np.concatenate(highs, axis=1)
 
     def decode(
@@ -134,7 +134,7 @@ class PageFile:
         leaves: Ints,
         positions: Sequence[int],
         apply: Callable[[Records], T],
-        workers: int,
+        pool: Executor,
         texts: Sequence[int] = (),
     ) -> list[T]:
         """Decode columns of some leaves and return what ``apply`` makes of each piece, in order.
@@ -143,7 +143,7 @@ class PageFile:
             leaves: Page numbers of leaves.
             positions: Positions of the wanted columns in the table.
             apply: Gets the records of a piece.
-            workers: Threads to use; decoding releases the interpreter lock.
+            pool: Threads to use; decoding releases the interpreter lock.
             texts: Those of the positions that hold texts; the others hold integers.
 
         Raises:
@@ -157,8 +157,13 @@ class PageFile:
             data = self._pages(leaves[first : first + step])
             return apply(decoded(data, self.page_size, self.usable, positions, texts))
 
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(piece, range(0, leaves.size, step)))
+        pieces = [pool.submit(piece, first) for first in range(0, leaves.size, step)]
+        try:
+            return [made.result() for made in pieces]
+        finally:
+            for made in pieces:
+                made.cancel()
+            wait(pieces)  # none reads on in a file that was closed
 
     def _pages(self, leaves: Ints) -> Bytes:
         """Return the content of some leaves, and padding; there until this thread reads the next."""

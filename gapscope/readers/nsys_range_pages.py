@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from gapscope.readers.nsys_records import Records
 
 
 def chosen_ranges(
-    table: PlainTable, columns: Columns, choice: RangeChoice, registered: Collection[int], workers: int
+    table: PlainTable, columns: Columns, choice: RangeChoice, registered: Collection[int], pool: Executor
 ) -> pl.DataFrame:
     """Return some columns of the chosen rows, and the payload; see `gapscope.readers.nsys_raw.RawTables.ranges`.
 
@@ -25,7 +26,7 @@ def chosen_ranges(
         columns: Wanted columns, with their types.
         choice: Which rows.
         registered: Ids of the strings that fit ``choice.registered_prefixes``.
-        workers: Threads to use.
+        pool: Threads to use.
 
     Raises:
         NotPlainError: Something in the table is not plain, such as a payload that is no whole number.
@@ -48,7 +49,7 @@ def chosen_ranges(
 
     positions = [position[c] for c in names]
     nothing = pl.DataFrame(schema={**columns, PAYLOAD: pl.Int64})
-    return pl.concat([nothing, *pages.decode(leaves, positions, chosen, workers, [position[c] for c in texts])])
+    return pl.concat([nothing, *pages.decode(leaves, positions, chosen, pool, [position[c] for c in texts])])
 
 
 def _chosen(

@@ -27,6 +27,15 @@ _WIDTHS = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((serial - 12) >> 1 for
 
 _LENGTH = 0xFFFF  # the lowest bits of where a text lies: it is shorter than its page, and that has 65536 bytes at most
 
+_KEPT = 256
+"""Headers of records that are kept at once; a power of two."""
+
+_HEADER_WORDS = 8
+"""Of eight bytes, in the headers that are kept: a longer one is looked into each time."""
+
+_TOP = np.uint64(64 - 8)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
 
 class NotPlainError(Exception):
     """The table is not stored in the plain way that this module reads."""
@@ -138,10 +147,10 @@ def _varint(data: Bytes, at: int) -> tuple[int, int]:
 
 
 @_compiled
-def _integer(data: Bytes, at: int, width: int) -> int:
-    """Return the signed integer of 1 to 8 bytes at a position; unsigned arithmetic, so that it is one load."""
+def _eight(data: Bytes, at: int) -> np.uint64:
+    """Return the eight bytes at a position as an unsigned integer; unsigned arithmetic, so that it is one load."""
     k = np.uint64(at)
-    whole = (
+    return (
         np.uint64(data[k]) << np.uint64(56)
         | np.uint64(data[k + np.uint64(1)]) << np.uint64(48)
         | np.uint64(data[k + np.uint64(2)]) << np.uint64(40)
@@ -151,7 +160,44 @@ def _integer(data: Bytes, at: int, width: int) -> int:
         | np.uint64(data[k + np.uint64(6)]) << np.uint64(8)
         | np.uint64(data[k + np.uint64(7)])
     )
-    return np.int64(whole) >> (64 - 8 * width)  # type: ignore[return-value]
+
+
+@_compiled
+def _word(data: Bytes, at: int, size: int) -> np.uint64:
+    """Return up to eight bytes at a position as an unsigned integer, zeros behind them."""
+    rest = np.uint64(max(64 - 8 * size, 0))
+    return _eight(data, at) >> rest << rest
+
+
+@_compiled
+def _find_values(  # noqa: PLR0917 - one loop for speed
+    data: Bytes, at: int, header_end: int, wanted: Ints, is_text: npt.NDArray[np.bool_], widths: Ints, places: Ints
+) -> int:
+    """Find the wanted values of a record by its header; return how many bytes of values they reach, -1 if not plain.
+
+    ``places`` gets a row a value: where it begins, its bytes, the value if it has none, and 1 if it is null.
+    """
+    _, at = _varint(data, at)
+    value_at = column = 0
+    for k in range(wanted.size):
+        serial = width = 0
+        while column <= wanted[k]:
+            value_at += width
+            serial = width = 0  # a record may be shorter than the table: columns added later are null
+            if at < header_end:
+                serial, at = _varint(data, at)
+                width = widths[serial] if 0 <= serial < widths.size else (serial - 12) >> 1
+                if width < 0 or width > _LENGTH or at > header_end:
+                    return -1
+            column += 1
+        if is_text[k]:
+            if serial != 0 and (serial < 13 or serial & 1 == 0):
+                return -1
+        elif serial == 7 or serial > 9:  # a real number, or one that stands for other things
+            return -1
+        places[k, 0], places[k, 1], places[k, 2], places[k, 3] = value_at, width, serial == 9, serial == 0
+        value_at += width
+    return value_at
 
 
 @_compiled
@@ -167,7 +213,13 @@ def _decode(  # noqa: C901, PLR0911, PLR0912, PLR0917 - one loop for speed
     values: Ints,
     nulls: Bytes,
 ) -> int:
-    """Decode all records of some leaf pages; return the number of rows, or -1 if something is not plain."""
+    """Decode all records of some leaf pages; return the number of rows, or -1 if something is not plain.
+
+    Records of few different headers make up a table, so where the values lie is kept for headers seen before.
+    """
+    headers = np.zeros((_KEPT, _HEADER_WORDS), np.uint64)  # the first byte of a header is its length: never zero
+    places = np.empty((_KEPT, wanted.size, 4), np.int64)
+    reach = np.empty(_KEPT, np.int64)
     row = 0
     for page in range(pages):
         base = page * page_size
@@ -185,47 +237,38 @@ def _decode(  # noqa: C901, PLR0911, PLR0912, PLR0917 - one loop for speed
             if payload < 1 or payload > usable - 35 or at + payload > limit:  # more would spill onto overflow pages
                 return -1
             end = at + payload
-            header, serial_at = _varint(data, at)
+            header, _ = _varint(data, at)
             value_at = at + header
-            header_end = value_at
             if header < 1 or value_at > end:
                 return -1
-            column = 0
+            words = (header + 7) >> 3
+            mixed = np.uint64(0)
+            for w in range(min(words, _HEADER_WORDS)):
+                mixed = (mixed ^ _word(data, at + 8 * w, header - 8 * w)) * _MIX
+            kept = np.int64(mixed >> _TOP)
+            is_known = words <= _HEADER_WORDS
+            for w in range(min(words, _HEADER_WORDS)):
+                is_known &= headers[kept, w] == _word(data, at + 8 * w, header - 8 * w)
+            if not is_known:
+                reach[kept] = _find_values(data, at, value_at, wanted, is_text, widths, places[kept])
+                if reach[kept] < 0:
+                    return -1
+                headers[kept] = 0
+                for w in range(words if words <= _HEADER_WORDS else 0):
+                    headers[kept, w] = _word(data, at + 8 * w, header - 8 * w)
+            if value_at + reach[kept] > end:
+                return -1
             for k in range(wanted.size):
-                serial = 0
-                width = 0
-                while column <= wanted[k]:
-                    value_at += width
-                    serial = 0  # a record may be shorter than the table: columns added later are null
-                    width = 0
-                    if serial_at < header_end:
-                        serial = int(data[serial_at])
-                        serial_at += 1
-                        if serial < 0x80:
-                            width = widths[serial]
-                        else:
-                            serial, serial_at = _varint(data, serial_at - 1)
-                            width = (serial - 12) >> 1
-                            if width < 0 or width > payload:
-                                return -1
-                    column += 1
-                if value_at + width > end:
-                    return -1
-                value = 0
+                place, width = value_at + places[kept, k, 0], places[kept, k, 1]
+                null = places[kept, k, 3]
                 if is_text[k]:
-                    if serial >= 13 and serial & 1:
-                        value = value_at << 16 | width
-                    elif serial != 0:
-                        return -1
-                elif 1 <= serial <= 6:
-                    value = _integer(data, value_at, width)
-                elif serial == 9:
-                    value = 1
-                elif serial not in (0, 8):  # null and the integer 0; the others are no integers
-                    return -1
+                    value = 0 if null else place << 16 | width
+                elif width:
+                    value = np.int64(_eight(data, place)) >> (64 - 8 * width)
+                else:
+                    value = places[kept, k, 2]
                 values[slots[k], row] = value
-                nulls[slots[k], row] = serial == 0
-                value_at += width
+                nulls[slots[k], row] = null
             row += 1
     return row
 

@@ -6,13 +6,13 @@ Small files are read through SQLite, large tables of others by `gapscope.readers
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
+from gapscope.collector import without_cycle_collection
 from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
 from gapscope.findings import Finding
 from gapscope.readers.base import Progress, ReadOptions, SourceTables
@@ -56,7 +57,7 @@ _FETCH = 1 << 16
 _PARAMETERS = 500  # SQLite takes at least 999 in one statement
 _MANY_STRINGS = 20_000  # from so many on, reading all of them is faster than asking for each
 _BOUNDED = ("start", "end", "correlationId")  # columns by which pages are left out
-_WORKERS = min(4, os.cpu_count() or 1)
+_WORKERS = min(8, os.cpu_count() or 1)
 
 
 class NsysSqliteReader:
@@ -196,6 +197,7 @@ class SqliteTables:
         self._path = path
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
+        self._pool = ThreadPoolExecutor(_WORKERS)  # of all tables: threads that take turns only cost time
         try:
             schema = self._connection.execute(
                 "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
@@ -209,6 +211,7 @@ class SqliteTables:
 
     def close(self) -> None:
         """Close the database."""
+        self._pool.shutdown()
         for connection in self._connections:
             connection.close()
 
@@ -280,7 +283,7 @@ class SqliteTables:
             def applied(records: Records) -> T:
                 return apply(pl.DataFrame([records.integers(k, c) for k, c in enumerate(integers)]))
 
-            return plain.pages.decode(leaves, [plain.position[c] for c in integers], applied, _WORKERS)
+            return plain.pages.decode(leaves, [plain.position[c] for c in integers], applied, self._pool)
 
         return self._from_pages(table, integers, read)
 
@@ -303,7 +306,7 @@ class SqliteTables:
         pages, leaves, position = plain
         columns = [c for c in _BOUNDED if c in position]
         if table not in self._bounds:
-            self._bounds[table] = pages.bounds(leaves, [position[c] for c in columns], _WORKERS)
+            self._bounds[table] = pages.bounds(leaves, [position[c] for c in columns], self._pool)
         low, high = (dict(zip(columns, of_column, strict=True)) for of_column in self._bounds[table])
         passes = np.zeros(leaves.size, bool)
         for test in near:
@@ -326,7 +329,7 @@ class SqliteTables:
         return self._from_pages(
             "NVTX_EVENTS",
             (*columns, "eventType", *WHOLE_PAYLOADS, *REAL_PAYLOADS),
-            lambda plain: chosen_ranges(plain, columns, choice, registered, _WORKERS),
+            lambda plain: chosen_ranges(plain, columns, choice, registered, self._pool),
         )
 
     def _chosen_by_sql(self, columns: Columns, choice: RangeChoice) -> pl.DataFrame:
@@ -403,25 +406,13 @@ class SqliteTables:
         """Yield the rows in frames, at least one."""
         cursor = self._connection.execute(sql, parameters)
         while True:
-            with _without_cycle_collection():
+            with without_cycle_collection():
                 rows = cursor.fetchmany(_FETCH)
                 values = zip(*rows, strict=True) if rows else ((),) * len(columns)
                 frame = pl.DataFrame([_series(c, v, t) for (c, t), v in zip(columns.items(), values, strict=True)])
             yield frame
             if len(rows) < _FETCH:
                 return
-
-
-@contextmanager
-def _without_cycle_collection() -> Iterator[None]:
-    """Hold off Python's search for reference cycles, which a hundred thousand fresh rows set off again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _count(piece: pl.DataFrame, event_types: tuple[int, ...]) -> int:

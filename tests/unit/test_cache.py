@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 
 from gapscope import cache
+from gapscope.findings import Finding
 from gapscope.load import assemble
 from gapscope.marks import parse_marks
 from gapscope.readers.base import ReadOptions
@@ -246,6 +248,32 @@ def test_tables_are_kept_in_the_background_and_waited_for(tmp_path, monkeypatch)
     assert equal(looked_up(file, tmp_path / "cache").kept(), tables())
     cache.finish()
     assert [p.name for p in (tmp_path / "cache" / "tables").iterdir()] == [lookup.entry.name]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_is_kept_beside_the_tables_may_come_later(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(cache, "_AT_ONCE_BYTES", 1 << 40 if at_once else 0)
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    lookup = looked_up(file, tmp_path / "cache")
+    later = replace(tables(), findings=(Finding("x", "info", "found later"),))
+    with ThreadPoolExecutor(1) as beside:
+        complete = beside.submit(lambda: time.sleep(0.05) or later)
+        assert lookup.store(AFileReader().read(file, None, None), complete) is None
+    kept = looked_up(file, tmp_path / "cache").kept()
+    assert equal(kept, later)
+    assert kept.findings == later.findings
+
+
+def test_tables_that_are_never_complete_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_AT_ONCE_BYTES", 0)
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    lookup, complete = looked_up(file, tmp_path / "cache"), Future()
+    assert lookup.store(AFileReader().read(file, None, None), complete) is None
+    complete.set_exception(pl.exceptions.ComputeError("cannot be"))
+    cache.finish()
+    assert list((tmp_path / "cache" / "tables").iterdir()) == []
 
 
 def test_a_copy_of_a_file_that_was_read_has_its_tables(tmp_path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -47,12 +49,12 @@ def write(path, rows, columns, page_size=512):
 
 
 def decode(path, root, positions, workers=2):
-    with PageFile(path) as pages:
+    with PageFile(path) as pages, ThreadPoolExecutor(workers) as pool:
         pieces = pages.decode(
             pages.leaves(root),
             positions,
             lambda records: [records.integers(k, "x") for k in range(len(positions))],
-            workers,
+            pool,
         )
     return [[value for piece in pieces for value in piece[n]] for n in range(len(positions))]
 
@@ -75,6 +77,20 @@ def test_a_tree_of_several_levels_in_many_pieces(tmp_path, monkeypatch):
     rows = [(n * n, -n) for n in range(20_000)]
     root = write(tmp_path / "t", rows, ["a INTEGER", "b INTEGER"])
     assert decode(tmp_path / "t", root, [0, 1]) == [[a for a, _ in rows], [b for _, b in rows]]
+
+
+def test_more_kinds_of_records_than_are_kept(tmp_path):
+    rows = list(itertools.product([None, *EDGES], repeat=3)) * 2
+    root = write(tmp_path / "t", rows, ["a INTEGER", "b INTEGER", "c INTEGER"], 4096)
+    assert decode(tmp_path / "t", root, [0, 1, 2]) == [list(column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("n", [62, 63, 64, 80, 130])
+def test_records_of_many_columns(tmp_path, n):
+    rows = [tuple(EDGES[(k + r * r) % len(EDGES)] for k in range(n)) for r in range(50)]
+    root = write(tmp_path / "t", rows, [f"c{k} INTEGER" for k in range(n)], 4096)
+    last = [0, n - 2, n - 1]
+    assert decode(tmp_path / "t", root, last) == [[row[k] for row in rows] for k in last]
 
 
 def test_pages_in_disorder_after_deletions_and_changes(tmp_path):
