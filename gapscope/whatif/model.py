@@ -38,11 +38,13 @@ class Model:
         graph: The graph.
         explained: Tiles and handoffs.
         units: Steps and requests.
+        floor: Result of `gapscope.graph.floors.floors_of`: what hangs on the graph alone is made ahead.
     """
 
     graph: Graph
     explained: Explained
     units: Units
+    floor: Ints
 
     @cached_property
     def forward(self) -> Forward:
@@ -52,7 +54,7 @@ class Model:
             ReplayError: A replay that changes nothing does not give back the recorded times, so that no other can be
                 believed. The message names the first node that differs.
         """
-        forward = forward_of(self.graph, self._asked)
+        forward = forward_of(self.graph, self._asked, self.floor)
         node = forward.diverging()
         if node is not None:
             raise ReplayError(self._name(int(forward.node[node])), int(forward.time[node]))

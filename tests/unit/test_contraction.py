@@ -7,17 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapscope.graph import forward as compiled
 from gapscope.graph.allowance import NEVER, latest, reaching
-from gapscope.graph.contraction import TOP, window_of
+from gapscope.graph import forward as compiled
 from gapscope.graph.edges import TYPE
-from gapscope.graph.forward import Forward, _floors_of, contracted, whole
+from gapscope.graph.floors import TOP, floors, quantiles
+from gapscope.graph.forward import Forward, whole
 from gapscope.graph.kernels import NONE
-from gapscope.graph.narrow import narrow
+from gapscope.graph.ways import OWN_START, window_of
 from tests.unit.test_forward import ALWAYS, BOTH, cases, drawn_gone, residuals_of, ways_of
 from tests.unit.test_walk import ONE, arrays
 
 EXAMPLES = settings(max_examples=300, deadline=None)
+
+
+def contracted(g, bounds, edges, asked):
+    return compiled.contracted(g, bounds, edges, asked, floors(g, bounds, edges))
+
 
 
 def gone_of_asked(data, f, asked):
@@ -182,15 +187,12 @@ def test_a_launch_that_comes_last_once_time_is_gone_stays(asked, gone):
 def test_floors_are_those_of_all_residuals(scale, values):
     """Counted below `TOP`, kept above: the twentieth is the same, on either side."""
     values = np.array(values) * scale
-    counts = np.zeros((compiled.OWN_START + 1, TOP), np.int32)
+    counts = np.zeros((OWN_START, TOP), np.int32)
     np.add.at(counts[3], values[values < TOP], 1)
     long = values[values >= TOP]
-    none, nothing = np.zeros(0, np.int32), narrow(np.zeros(0, np.int64))
-    c = compiled.Contracted(
-        none, none, none, nothing, none, nothing, none, counts, np.full(len(long), 3, np.int8), long
-    )
     expected = int(np.quantile(values, 0.05, method="lower"))
-    assert _floors_of(c).tolist() == [expected if k == 3 else 0 for k in range(compiled.OWN_START + 1)]
+    found = quantiles(counts, np.full(len(long), 3, np.int8), long)
+    assert found.tolist() == [expected if k == 3 else 0 for k in range(OWN_START + 1)]
 
 
 def test_a_node_that_was_not_asked_for_is_refused():
