@@ -8,7 +8,7 @@ import numpy.typing as npt
 from gapscope.graph.build import Graph
 from gapscope.graph.kernels import NONE, THREAD, Arrays, before_of, binding, leaf, most_ways, part, place, time_of
 from gapscope.graph.walks import clock_bounds
-from gapscope.graph.ways import OWN_START, next_of_hosts, ways_to, window_of
+from gapscope.graph.ways import BLOCK, OWN_START, is_flat, next_of_hosts, ways_to, window_of
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -102,6 +102,13 @@ def _count_all(  # noqa: PLR0917 - what it needs
     host, depth, op_node = g.n_ops[0], 0, np.int64(0)
     while True:
         inner = np.int64(NONE)
+        if depth == 0 and is_flat(g, host):
+            before = time_of(g, before_of(g, host))
+            n = _count(counts, long_kind, long, n, THREAD, g.start[host] - min(before, g.start[host]))
+            for i in range(host, host + BLOCK - 1):
+                n = _count(counts, long_kind, long, n, THREAD, g.start[i + 1] - g.end[i])
+            host += BLOCK
+            continue
         if host < len(g.start) or depth > 0:
             node, inner, host, depth = next_of_hosts(g, host, depth, stack, within)
         elif op_node < 2 * g.n_ops[0]:

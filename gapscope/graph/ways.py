@@ -14,6 +14,9 @@ Indices = npt.NDArray[np.int32]
 OWN_START = len(TYPES)
 """Kind of the way from a node's own start to its end."""
 
+BLOCK = 16
+"""Host items that are looked at together: their nodes share an element of a set (`gapscope.graph.kernels.numbered`)."""
+
 
 @part
 def window_of(edges: Ints, at: int, guess: int) -> int:
@@ -81,3 +84,19 @@ def next_of_hosts(g: Arrays, host: int, depth: int, stack: Indices, within: Indi
         within[depth - 1] = host
     stack[depth], within[depth] = host, NONE
     return 2 * host, np.int64(NONE), host + 1, depth + 1  # type: ignore[return-value]
+
+
+@part
+def is_flat(g: Arrays, host: int) -> bool:
+    """Tell whether `BLOCK` host items follow one another on the thread of the one before, and wait for nothing else.
+
+    None is within another, and none of their nodes has an edge.
+    """
+    if host % BLOCK != 0 or host + BLOCK >= len(g.start) or host == g.n_ops[0]:
+        return False
+    if g.lane[host - 1] != g.lane[host + BLOCK] or g.held[host // BLOCK] & 0xFFFFFFFF != 0:
+        return False
+    is_flat = True
+    for i in range(host, host + BLOCK):
+        is_flat &= g.end[i] <= g.start[i + 1]
+    return is_flat
