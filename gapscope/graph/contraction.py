@@ -25,6 +25,8 @@ UNKNOWN, WANTED, SOURCE, QUEUED = -1, -2, -3, -4
 """What stands for the root of a node that has not been looked at, of one that has to be its own, of an operation's
 start that has not been looked at and that, or the end of which, an edge comes from, and of what a queue took up."""
 
+_EARLY = -(2**61)
+
 
 def contract(g: Arrays, bounds: Ints, edges: Ints, root: Indices, wanted: int, floor: Ints) -> Kept:
     """Return the nodes that have to be their own, and the ways between them.
@@ -101,24 +103,23 @@ def _hosts(  # noqa: PLR0917 - what it needs
 
 
 @part
-def _is_next(item: int, rows: int, at: int, found: Ints, root: Indices, called: int) -> bool:  # noqa: PLR0917
-    """Tell whether an operation waits for the one before it on its stream, and for no more than one launch besides.
+def _is_next(g: Arrays, item: int, root: Indices, called: int) -> bool:
+    """Tell whether an operation waits for the one before it on its stream, and besides at most for its launch.
 
     Args:
+        g: The graph.
         item: The operation.
-        rows: Number of ways to its start.
-        at: When that was.
-        found: The ways.
         root: What each node moves as.
-        called: What the launch has to come from; NONE: from anything that is known.
+        called: What the call that launched it has to move as.
     """
-    last = rows - 1
-    if rows < 1 or rows > 2 or found[last, 2] != STREAM or found[last, 0] != 2 * item - 1:
+    call, at = np.int64(g.call[item]), g.start[item]
+    if g.lane[item - 1] != g.lane[item] or g.start[item - 1] >= at or place(g.held, 2 * item) != NONE:
         return False
-    if rows == 1:
-        return bool(at >= found[0, 1])
-    from_launch = root[found[0, 0]]
-    return bool(found[0, 2] == LAUNCH and (from_launch == called or (called == NONE and from_launch >= 0)))
+    if call == NONE:
+        return True
+    if g.start[call] > at or place(g.held, 2 * call + 1) != NONE:  # as well if it waits for what it launches
+        return False
+    return bool(root[2 * call] == called and root[2 * call + 1] == called)
 
 
 @leaf
@@ -149,46 +150,44 @@ def _operations(  # noqa: C901, PLR0912, PLR0917 - one pass that carries its sta
             ahead += g.end[item] - g.start[item]
             continue
         at = g.end[item] if node % 2 == 1 else g.start[item]
-        window = window_of(edges, at, window)
-        rows = ways_to(g, node, bounds[window], NONE, found)
-        is_free = root[node] == UNKNOWN or root[node] == SOURCE
-        is_source = root[node] == SOURCE
-        is_open, is_next = queue[ITEM] != NONE, False
-        if node % 2 == 1:
-            ahead += min(g.end[item] - g.start[item], 0)
-        else:
-            over = g.end[item - 1] if item > 0 else np.int64(0)
-            rows, ahead_of, ahead = launched_ahead(item, rows, found, root, ahead_of, ahead, over)
-            if is_open and rows > 2:
-                rows = fewer(node, rows, found, root, kept)
-            is_next = is_open and is_free and _is_next(item, rows, at, found, root, queue[CALLED])
-            if is_next and rows == 2:
-                is_next = follow(queue, item, at, found, floor)
-            elif is_next:  # it moves as the one before
-                queue[ITEM] = item
-                ahead += at - found[0, 1]
-        if is_open and (not is_next or is_source):
-            # The queue is over. What comes from its last operation is asked for: it is a node.
-            is_asked = is_next or node % 2 == 1
-            for j in range(rows):
-                is_asked |= found[j, 0] == 2 * item - 1
-            if is_asked:
+        is_free, is_source, is_next = root[node] == UNKNOWN or root[node] == SOURCE, root[node] == SOURCE, False
+        if queue[ITEM] != NONE:
+            if node % 2 == 0 and is_free and _is_next(g, item, root, queue[CALLED]):
+                call, stream = np.int64(g.call[item]), min(g.end[item - 1], at)
+                launch = min(g.end[call], at) if call != NONE else np.int64(_EARLY)
+                is_known = call == NONE or ahead_of == queue[CALLED]
+                low = ahead + stream - g.end[item - 1]
+                if is_known and low >= launch:  # it moves as the one before
+                    queue[ITEM], ahead, is_next = item, low + at - stream, True
+                elif follow(queue, item, at, launch, stream, 2 * call + 1, floor):
+                    ahead_of, ahead, is_next = queue[CALLED], launch, True
+            is_over = not is_next or is_source
+            if is_over and (is_next or node % 2 == 1 or g.lane[item - 1] == g.lane[item]):
+                # What comes next comes from its last operation.
                 begun = 2 * queue[ITEM]
                 put_queue(kept, k, total, q, queue)
                 root[begun] = k
                 if node > begun:
                     root[node - 1] = k
                 k, total, q = k + 1, total + 2, q + 1
-            queue[ITEM] = NONE
-        if is_next:
-            if not is_source:
-                root[node] = QUEUED
-            continue
+            if is_over:
+                queue[ITEM] = NONE
+            if is_next:
+                root[node] = root[node] if is_source else QUEUED
+                continue
+        window = window_of(edges, at, window)
+        rows = ways_to(g, node, bounds[window], NONE, found)
+        if node % 2 == 1:
+            ahead += min(g.end[item] - g.start[item], 0)
+        else:
+            over = g.end[item - 1] if item > 0 else np.int64(0)
+            rows, ahead_of, ahead = launched_ahead(item, rows, found, root, ahead_of, ahead, over)
         rows = fewer(node, rows, found, root, kept)
-        if node % 2 == 0 and rows == 2 and root[node] == UNKNOWN and _is_next(item, rows, at, found, root, NONE):
-            if root[2 * item - 1] >= 0:
-                begin(queue, root[found[0, 0]], root[2 * item - 1])
-                follow(queue, item, at, found, floor)
+        if node % 2 == 0 and root[node] == UNKNOWN and rows == 2 and found[0, 2] == LAUNCH and found[1, 2] == STREAM:
+            called, base = root[found[0, 0]], root[found[1, 0]]
+            if called >= 0 and base >= 0:
+                begin(queue, called, base)
+                follow(queue, item, at, found[0, 1], found[1, 1], found[0, 0], floor)
                 root[node] = QUEUED
                 continue
         if rows == 1 and is_free and root[found[0, 0]] >= 0 and at >= found[0, 1]:

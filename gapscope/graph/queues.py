@@ -44,17 +44,18 @@ def begin(queue: Ints, called: int, base: int) -> None:
 
 
 @part
-def follow(queue: Ints, item: int, at: int, found: Ints, floor: Ints) -> bool:
+def follow(queue: Ints, item: int, at: int, launch: int, stream: int, launched_by: int, floor: Ints) -> bool:  # noqa: PLR0917
     """Add an operation to a queue; tell whether that could be done.
 
     Args:
         queue: The queue.
         item: The operation.
         at: When it began.
-        found: Ways to its start: from its launch, and from the one before it on the stream.
+        launch: When the way from its launch was satisfied.
+        stream: When the one from the operation before it on the stream was.
+        launched_by: The node that the way from its launch comes from.
         floor: See `gapscope.graph.forward.Forward`.
     """
-    launch, stream = found[0, 1], found[1, 1]
     since = max(launch, stream)
     launch_slack, stream_slack, passed = since - launch, since - stream, at - since
     # The other way than the last: by how much less passes once it is. On equal times the stream was the last.
@@ -75,13 +76,13 @@ def follow(queue: Ints, item: int, at: int, found: Ints, floor: Ints) -> bool:
     queue[BASE_NS] += stream_slack + stream_gain
     if launch_slack <= queue[CALLED_SLACK] + stream_slack:
         queue[CALLED_SLACK] = launch_slack
-        queue[CALLED_PAST] = found[1, 0] if by_stream else NONE
+        queue[CALLED_PAST] = 2 * item - 1 if by_stream else NONE
     else:
         queue[CALLED_SLACK] += stream_slack
         if queue[CALLED_PAST] == NONE and not by_stream:
-            queue[CALLED_PAST] = found[0, 0]
+            queue[CALLED_PAST] = launched_by
     queue[BASE_SLACK] += stream_slack
     if queue[BASE_PAST] == NONE and not by_stream:
-        queue[BASE_PAST] = found[0, 0]
+        queue[BASE_PAST] = launched_by
     queue[ITEM] = item
     return True

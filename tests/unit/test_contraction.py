@@ -13,6 +13,7 @@ from gapscope.graph.edges import TYPE
 from gapscope.graph.floors import TOP, floors, quantiles
 from gapscope.graph.forward import Forward, whole
 from gapscope.graph.kernels import NONE
+from gapscope.graph.queues import CALLED_NS, TURN_NS
 from gapscope.graph.ways import OWN_START, window_of
 from tests.unit.test_forward import ALWAYS, BOTH, cases, drawn_gone, residuals_of, ways_of
 from tests.unit.test_walk import ONE, arrays
@@ -134,7 +135,7 @@ SOME = st.integers(0, 12)
 STRETCHES = st.integers(1, 14).flatmap(
     lambda n: st.tuples(
         st.lists(st.tuples(SOME, st.integers(0, 1)), min_size=n, max_size=n),
-        st.lists(st.tuples(SOME, st.integers(0, 3)), min_size=n, max_size=n),
+        st.lists(st.tuples(SOME, st.one_of(st.integers(0, 3), SOME)), min_size=n, max_size=n),
         st.sets(st.integers(0, n - 1), max_size=3),
     )
 )
@@ -156,9 +157,25 @@ def test_what_a_full_queue_holds_is_one_node():
     g = stretch([(0, 0)] * 8, [(10, 0)] * 8, set())
     small = contracted(g, ONE, ALWAYS, np.array([2 * 7 + 1]))
     assert small.node.tolist() == [2 * 8, 15]
-    # Without its queue each waits for its launch, too, and the host may come sooner: they stay.
-    idle = stretch([(20, 0)] * 8, [(10, 0)] * 8, set())
-    assert len(contracted(idle, ONE, ALWAYS, np.array([2 * 8 + 6])).node) > len(small.node)
+
+
+def test_operations_behind_one_launch_root_are_one_node():
+    """Each waits for its launch and for the one before it: the last stands for all, as nothing asks for the others."""
+    g = stretch([(20, 0)] * 8, [(10, 0)] * 8, set())
+    small = contracted(g, ONE, ALWAYS, np.array([1, 15]))
+    assert small.node.tolist() == [16, 1, 14, 15]
+    assert small.queues[:, [TURN_NS, CALLED_NS]].tolist() == [[7 * 13, 0]]  # each ends 13 before the next is launched
+    # An operation that is asked for ends a queue: time may go within it.
+    assert contracted(g, ONE, ALWAYS, np.array([1, 7, 15])).node.tolist() == [16, 1, 6, 7, 14, 15]
+
+
+def test_a_queue_ends_where_it_would_have_a_second_threshold():
+    """The third was launched soon enough to hold once the second has come closer to the first, and no longer then."""
+    g = stretch([(5, 0), (6, 0), (11, 0), (2, 0)], [(8, 0), (11, 10), (6, 1), (3, 1)], set())
+    f, small = whole(g, ONE, ALWAYS), contracted(g, ONE, ALWAYS, np.array([1, 7]))
+    assert small.node.tolist() == [8, 1, 2, 6, 7]
+    for ns in range(-20, 9):
+        same_replays(f, small, {1: ns})
 
 
 @pytest.mark.parametrize("asked", [2 * 3 + 1, 2 * 3])
