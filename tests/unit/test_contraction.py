@@ -43,6 +43,24 @@ def same_replays(f, small, gone):
         assert small.replay(here, residuals).tolist() == f.replay(gone, residuals)[small.node].tolist()
 
 
+def same_allowances(data, f, small, asked):
+    """Check that every node that was asked for may be as late as in the whole graph, for the same reason."""
+    some = data.draw(st.sets(st.sampled_from(asked.tolist()))) if len(asked) else set()
+    ends = np.array(sorted(some), np.int64)
+    spare = np.array([data.draw(st.integers(0, 20)) for _ in ends], np.int64)
+    later, absorber = latest(f, ends, spare)
+    again, absorber_again = latest(small, small.places(ends), spare)
+    assert again[small.places(asked)].tolist() == later[asked].tolist()
+    assert reaching(small, small.places(ends)).tolist() == (again != NEVER).tolist()
+    # Of several that allow no more, another may be named: one is where the whole names one.
+    named = absorber[asked]
+    named_again = absorber_again[small.places(asked)]
+    assert set(named_again.tolist()) <= {NONE, *f.held_by.tolist()}
+    strict = _one_way_each(f, later)
+    if strict:
+        assert named_again.tolist() == named.tolist()
+
+
 @EXAMPLES
 @given(cases(), st.data())
 def test_replays_equal_those_of_the_whole(case, data):
@@ -62,20 +80,7 @@ def test_replays_equal_those_of_the_whole(case, data):
 def test_allowances_equal_those_of_the_whole(case, data):
     f, asked = whole(*case), drawn_asked(data, whole(*case))
     small = contracted(*case, asked)
-    some = data.draw(st.sets(st.sampled_from(asked.tolist()))) if len(asked) else set()
-    ends = np.array(sorted(some), np.int64)
-    spare = np.array([data.draw(st.integers(0, 20)) for _ in ends], np.int64)
-    later, absorber = latest(f, ends, spare)
-    again, absorber_again = latest(small, small.places(ends), spare)
-    assert again[small.places(asked)].tolist() == later[asked].tolist()
-    assert reaching(small, small.places(ends)).tolist() == (again != NEVER).tolist()
-    # Of several that allow no more, another may be named: one is where the whole names one.
-    named = absorber[asked]
-    named_again = absorber_again[small.places(asked)]
-    assert set(named_again.tolist()) <= {NONE, *f.held_by.tolist()}
-    strict = _one_way_each(f, later)
-    if strict:
-        assert named_again.tolist() == named.tolist()
+    same_allowances(data, f, small, asked)
 
 
 def _one_way_each(f, later):
@@ -146,10 +151,11 @@ STRETCHES = st.integers(1, 14).flatmap(
 def test_stretches_of_a_stream_are_replayed_as_in_the_whole(drawn, data):
     g = stretch(*drawn)
     f = whole(g, ONE, ALWAYS)
-    asked = drawn_asked(data, f)
+    asked = np.union1d(drawn_asked(data, f), [1])  # what comes next on its stream no longer moves as its launch does
     small = contracted(g, ONE, ALWAYS, asked)
     assert small.floor.tolist() == f.floor.tolist()
     same_replays(f, small, gone_of_asked(data, f, set(asked.tolist())))
+    same_allowances(data, f, small, asked)
 
 
 def test_what_a_full_queue_holds_is_one_node():
@@ -167,6 +173,16 @@ def test_operations_behind_one_launch_root_are_one_node():
     assert small.queues[:, [TURN_NS, CALLED_NS]].tolist() == [[7 * 13, 0]]  # each ends 13 before the next is launched
     # An operation that is asked for ends a queue: time may go within it.
     assert contracted(g, ONE, ALWAYS, np.array([1, 7, 15])).node.tolist() == [16, 1, 6, 7, 14, 15]
+
+
+@pytest.mark.parametrize("waited", [1, 2, 5])
+def test_what_is_waited_for_ends_a_queue(waited):
+    """The thread waits for the first, a later or the last operation of a queue; others follow."""
+    g = stretch([(20, 0)] * 8, [(10, 0), *[(12, 3)] * 7], {waited})
+    f, small = whole(g, ONE, ALWAYS), contracted(g, ONE, ALWAYS, np.array([1, 15]))
+    assert set(small.node.tolist()) >= {1, 2 * waited, 15}
+    for ns in range(-40, 11, 5):
+        same_replays(f, small, {1: ns})
 
 
 def test_a_queue_ends_where_it_would_have_a_second_threshold():
