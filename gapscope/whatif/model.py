@@ -16,7 +16,7 @@ from gapscope.errors import ReplayError
 from gapscope.graph import Graph
 from gapscope.graph.allowance import latest, reaching
 from gapscope.graph.forward import Forward, forward_of
-from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, leaf
+from gapscope.graph.kernels import BODY, LEAD, NONE, UNKNOWN, leaf
 from gapscope.whatif.classes import Classes
 from gapscope.whatif.timeline import Timeline
 
@@ -149,6 +149,13 @@ class Model:
     def classes(self) -> Classes:
         """Which of `parts` are of one cause on one rank."""
         return Classes.of(self.parts)
+
+    @cached_property
+    def error_ns(self) -> Ints:
+        """Clock error of the handoff of each of `parts`: -1 where no bound is known, 0 where it is not counted."""
+        errors = self.explained.handoffs["uncertainty_ns"].fill_null(NONE).to_numpy()
+        counted = self.parts["counted"].fill_null(value=False).to_numpy()
+        return np.where(counted, errors[self.parts["handoff"].to_numpy()], 0)
 
     @cached_property
     def by_node(self) -> tuple[Indices, Indices]:

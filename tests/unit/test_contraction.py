@@ -108,13 +108,14 @@ def test_windows_are_found_from_anywhere(edges, at):
 # Streams and threads of some length ---------------------------------------------------------------------------------
 
 
-def stretch(launches, lengths, waits):
+def stretch(launches, lengths, waits, events=()):
     """One thread that launches operations into two streams, and waits for some of them; every time is its own.
 
     Args:
         launches: Host time before each call, and its stream.
         lengths: How long each operation takes, and what passes after the later of launch and the one before.
         waits: Calls after which the thread waits for the operation that they launched.
+        events: Pairs of operations, stream by stream: the first waits for the second, if that was over by then.
     """
     now, calls, ops, over = 0, [], {0: [], 1: []}, [0, 0]
     for k, ((pause, stream), (length, rest)) in enumerate(zip(launches, lengths, strict=False)):
@@ -127,7 +128,9 @@ def stretch(launches, lengths, waits):
             calls.append((now + 1, max(now + 1, over[stream]) + 2, (stream, len(ops[stream]) - 1)))
             now = calls[-1][1]
     every = ops[0] + ops[1]
-    n, edges = len(every), []
+    n = len(every)
+    events = sorted((to, of) for to, of in events if to < n and of < n and every[of][1] <= every[to][0])
+    edges = [(2 * to, 2 * of + 1, every[of][1], TYPE["event"], 0) for to, of in events]
     items = [*([t[k] for t in every + calls] for k in (0, 1)), [0] * len(ops[0]) + [1] * len(ops[1]) + [2] * len(calls)]
     for i, (_, _, waited) in enumerate(calls):
         if waited is not None:
@@ -142,6 +145,7 @@ STRETCHES = st.integers(1, 14).flatmap(
         st.lists(st.tuples(SOME, st.integers(0, 1)), min_size=n, max_size=n),
         st.lists(st.tuples(SOME, st.one_of(st.integers(0, 3), SOME)), min_size=n, max_size=n),
         st.sets(st.integers(0, n - 1), max_size=3),
+        st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=3),
     )
 )
 
@@ -176,12 +180,12 @@ def test_operations_behind_one_launch_root_are_one_node():
 
 
 @pytest.mark.parametrize("waited", [1, 2, 5])
-def test_what_is_waited_for_ends_a_queue(waited):
-    """The thread waits for the first, a later or the last operation of a queue; others follow."""
-    g = stretch([(20, 0)] * 8, [(10, 0), *[(12, 3)] * 7], {waited})
-    f, small = whole(g, ONE, ALWAYS), contracted(g, ONE, ALWAYS, np.array([1, 15]))
-    assert set(small.node.tolist()) >= {1, 2 * waited, 15}
-    for ns in range(-40, 11, 5):
+def test_what_another_stream_waits_for_ends_a_queue(waited):
+    """The first, a later or the last operation of what is one queue otherwise; others follow it."""
+    g = stretch([(20, 0)] * 6 + [(20, 1)], [(10, 0), *[(12, 3)] * 6], set(), [(6, waited)])
+    f, small = whole(g, ONE, ALWAYS), contracted(g, ONE, ALWAYS, np.array([1, 11, 13]))
+    assert set(small.node.tolist()) >= {1, 2 * waited, 11, 12, 13}
+    for ns in range(-80, 11, 5):
         same_replays(f, small, {1: ns})
 
 
