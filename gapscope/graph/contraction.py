@@ -28,7 +28,9 @@ start that has not been looked at and that, or the end of which, an edge comes f
 _EARLY = -(2**61)
 
 
-def contract(g: Arrays, bounds: Ints, edges: Ints, root: Indices, wanted: int, floor: Ints) -> Kept:
+def contract(  # noqa: PLR0917 - what it needs
+    g: Arrays, bounds: Ints, edges: Ints, root: Indices, wanted: int, floor: Ints
+) -> Kept:
     """Return the nodes that have to be their own, and the ways between them.
 
     Args:
@@ -123,7 +125,7 @@ def _is_next(g: Arrays, item: int, root: Indices, called: int) -> bool:
 
 
 @leaf
-def _operations(  # noqa: C901, PLR0912, PLR0917 - one pass that carries its state
+def _operations(  # noqa: C901, PLR0912, PLR0915, PLR0917 - one pass that carries its state
     g: Arrays,
     bounds: Ints,
     edges: Ints,

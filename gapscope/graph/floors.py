@@ -71,7 +71,9 @@ def quantiles(counts: Indices, long_kind: Bytes, long: Ints) -> Ints:
         if n:
             at = int(np.floor((n - 1) * QUANTILE))
             beyond = at - int(short[-1])
-            floor[kind] = np.searchsorted(short, at, side="right") if beyond < 0 else np.partition(others, beyond)[beyond]
+            floor[kind] = (
+                np.searchsorted(short, at, side="right") if beyond < 0 else np.partition(others, beyond)[beyond]
+            )
     return floor
 
 
@@ -86,7 +88,7 @@ def _count(counts: Indices, long_kind: Bytes, long: Ints, n: int, kind: int, pas
 
 
 @leaf
-def _count_all(  # noqa: PLR0917 - what it needs
+def _count_all(  # noqa: C901, PLR0917 - one pass that carries its state
     g: Arrays,
     bounds: Ints,
     edges: Ints,

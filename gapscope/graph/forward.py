@@ -353,7 +353,7 @@ def held(number: int, low: int, high: int, slack: Narrow) -> int:
 
 
 @leaf
-def _replay(  # noqa: PLR0917 - what a replay needs
+def _replay(  # noqa: C901, PLR0917 - what a replay needs
     number: Indices,
     order: Indices,
     first: Indices,

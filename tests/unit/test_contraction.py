@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapscope.graph.allowance import NEVER, latest, reaching
 from gapscope.graph import forward as compiled
+from gapscope.graph.allowance import NEVER, latest, reaching
 from gapscope.graph.edges import TYPE
 from gapscope.graph.floors import TOP, floors, quantiles
 from gapscope.graph.forward import Forward, whole
@@ -23,7 +23,6 @@ EXAMPLES = settings(max_examples=300, deadline=None)
 
 def contracted(g, bounds, edges, asked):
     return compiled.contracted(g, bounds, edges, asked, floors(g, bounds, edges))
-
 
 
 def gone_of_asked(data, f, asked):
