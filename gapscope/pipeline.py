@@ -16,6 +16,7 @@ from gapscope.errors import ReplayError
 from gapscope.events import Ends, find_ends
 from gapscope.findings import Finding, plural, sort_findings
 from gapscope.graph import Graph, build_graph, find_items, unplaced
+from gapscope.graph.floors import floors_of
 from gapscope.handoffs import build_handoffs
 from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.readers.base import Progress, no_progress
@@ -110,13 +111,14 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress, *,
         is_large = graph is not None and graph.items.n > _MANY_ITEMS
         model = tiles_back = None
         if graph is not None and (handoffs.height or has_units):
+            least = None if is_large else beside.submit(floors_of, graph)
             looking = beside.submit(_context, graph, built.table)
             explained = explain(graph, handoffs)
             if is_large:
                 tiles_back, explained = put_aside(explained.tiles), explained.without_tiles()
             found = find_units(graph, built.table).of_steps(*(request.steps or (None, None)))
             progress("what fixes would bring", 1.0)
-            model = Model(graph, explained, found)
+            model = Model(graph, explained, found, floors_of(graph) if least is None else least.result())
             replaying = beside.submit(_replayed, model)
             if is_large:
                 replaying.result()

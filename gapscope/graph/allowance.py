@@ -8,9 +8,11 @@ import numpy.typing as npt
 from gapscope.graph.forward import STRUCK, Forward, held
 from gapscope.graph.kernels import NONE, leaf
 from gapscope.graph.narrow import Narrow, length_at
+from gapscope.graph.queues import CALLED_PAST, QUEUE
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
 
 NEVER = 2**62
@@ -32,7 +34,10 @@ def latest(forward: Forward, ends: Ints, spare: Ints) -> tuple[Ints, Indices]:
     """
     later, absorber = np.full(len(forward.node), NEVER, np.int64), np.full(len(forward.node), NONE, np.int32)
     np.minimum.at(later, ends, spare)
-    _latest(forward.node, forward.order, forward.first, forward.source, forward.slack, forward.held_by, later, absorber)
+    _latest(
+        forward.node, forward.order, forward.first, forward.source, forward.slack, forward.kind, forward.held_by,
+        forward.residual, forward.queues, later, absorber,
+    )  # fmt: skip
     return later, absorber
 
 
@@ -43,7 +48,10 @@ def _latest(  # noqa: PLR0917 - what it needs
     first: Indices,
     source: Indices,
     slack: Narrow,
+    kind: Bytes,
     held_by: Indices,
+    residual: Narrow,
+    queues: Ints,
     later: Ints,
     absorber: Indices,
 ) -> None:
@@ -51,11 +59,15 @@ def _latest(  # noqa: PLR0917 - what it needs
         node = order[i]
         if later[node] == NEVER:
             continue
-        binding = held(number[node], first[node], first[node + 1], slack)
-        for j in range(first[node], first[node + 1]):
+        low, high = first[node], first[node + 1]
+        is_queue = high > low and kind[low] == QUEUE
+        row = length_at(residual, node) if is_queue else 0
+        binding = NONE if is_queue else held(number[node], low, high, slack)
+        for j in range(low, high):
             earlier, of = length_at(slack, j), source[j]
             if earlier != STRUCK and later[node] + earlier < later[of]:
-                later[of], absorber[of] = later[node] + earlier, absorber[node] if j == binding else held_by[node]
+                past = queues[row, CALLED_PAST + j - low] if is_queue else held_by[node] if j != binding else NONE
+                later[of], absorber[of] = later[node] + earlier, absorber[node] if past == NONE else past
 
 
 def reaching(forward: Forward, ends: Ints) -> Bools:

@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gapscope.graph.build import Graph
-from gapscope.graph.contraction import OWN_START, UNKNOWN, WANTED, Contracted, contract, ways_to, window_of
+from gapscope.graph.contraction import UNKNOWN, WANTED, contract
+from gapscope.graph.floors import QUANTILE, clocks_of
 from gapscope.graph.kernels import NONE, Arrays, leaf, most_ways, part, place, time_of
 from gapscope.graph.narrow import Narrow, length_at, narrow
-from gapscope.graph.walks import clock_bounds
+from gapscope.graph.queues import BASE_NS, CALLED_NS, QUEUE, ROW, TURN_NS
+from gapscope.graph.ways import OWN_START, ways_to, window_of
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -34,7 +36,6 @@ now: it stays as measured (less is gained), or is the least that such an edge us
 STRUCK = 2**61
 """Slack of a way that is left out: it must never hold anything."""
 
-_FLOOR_QUANTILE = 0.05
 UNSEEN, OPEN, DONE = 0, 1, 2
 
 
@@ -54,10 +55,11 @@ class Forward:
         source: Node that each way comes from.
         slack: By how much sooner each way was satisfied than the last of those to the same node; `STRUCK`: left out,
             since it leads in a circle (records of equal times).
-        kind: Type of edge of each way (`gapscope.graph.edges.TYPES`, or one more: from an item's own start).
+        kind: Type of edge of each way (`gapscope.graph.edges.TYPES`, or from an item's own start, or `QUEUE`).
         held_by: Where the way that was satisfied last comes from, as numbered in the graph; what comes from there moves
-            as `source` does. NONE: nothing is known to have held the node, so it stays.
-        residual: What passed between that and the node.
+            as `source` does. NONE: nothing is known to have held the node, so it stays; or it is a queue.
+        residual: What passed between that and the node; of a queue, its row in `queues`.
+        queues: What is known of each queue (`gapscope.graph.queues`).
         floor: Per kind, the least that usually passes (a twentieth takes less).
         dropped: Number of ways that are struck.
         start: Start of each item of the graph.
@@ -74,6 +76,7 @@ class Forward:
     kind: Bytes
     held_by: Indices
     residual: Narrow
+    queues: Ints
     floor: Ints
     dropped: int
     start: Ints
@@ -114,8 +117,8 @@ class Forward:
                 of it).
         """
         _replay(
-            self.node, self.order, self.first, self.source, self.slack, self.kind, self.residual, self.floor, *gone,
-            self._room,
+            self.node, self.order, self.first, self.source, self.slack, self.kind, self.residual, self.queues,
+            self.floor, *gone, self._room,
         )  # fmt: skip
         return self._room
 
@@ -138,25 +141,18 @@ class Forward:
         return int(self.order[np.flatnonzero(sooner[self.order].any(axis=1))[0]])
 
 
-def forward_of(graph: Graph, asked: Ints) -> Forward:
+def forward_of(graph: Graph, asked: Ints, floor: Ints) -> Forward:
     """Return the graph of a run in an order to replay it in.
 
     Args:
         graph: The graph.
         asked: Nodes that may lose time, or of which times will be asked for.
+        floor: Result of `gapscope.graph.floors.floors_of`.
     """
-    edges, g = graph.context.alignment.solution.edges, graph.arrays
-    used = np.arange(min(len(g.start), 1))
-    if len(edges) > 2 and len(g.start):
-        extremes = np.array([g.start.min(), g.end.max()])
-        low, high = np.clip(np.searchsorted(edges, extremes, side="right") - 1, 0, len(edges) - 2)
-        used = np.arange(low, high + 1)
-    bounds = clock_bounds(graph, used)
-    inside = edges[used[0] : used[-1] + 2] if len(used) else edges
-    return contracted(g, bounds, inside, asked)
+    return contracted(graph.arrays, *clocks_of(graph), asked, floor)
 
 
-def contracted(g: Arrays, bounds: Ints, edges: Ints, asked: Ints) -> Forward:
+def contracted(g: Arrays, bounds: Ints, edges: Ints, asked: Ints, floor: Ints) -> Forward:
     """Return as few nodes as give the same times; all of them if some are in a circle (records of equal times).
 
     Args:
@@ -164,19 +160,20 @@ def contracted(g: Arrays, bounds: Ints, edges: Ints, asked: Ints) -> Forward:
         bounds: ``[window, clock, clock]``: uncertainty of time differences.
         edges: Where the windows begin, and where the last ends.
         asked: Nodes that may lose time, or of which times will be asked for; may repeat.
+        floor: Result of `gapscope.graph.floors.floors`.
     """
     asked = np.sort(asked)  # numpy's unique takes thirty times as long
     asked = asked[np.append(asked[:-1] != asked[1:], True)[: len(asked)]]
     root = np.full(2 * len(g.start), UNKNOWN, np.int32)
     root[asked] = WANTED
-    c = contract(g, bounds, edges, root, len(asked))
+    c = contract(g, bounds, edges, root, len(asked), floor)
     place = root[asked]
     del root
     order, dropped = _ordered(c.first, c.source, np.zeros(0, np.bool_))
     if dropped:
         return whole(g, bounds, edges)
-    return Forward(c.node, asked, place, order, c.first, c.source, c.slack, c.kind, c.held_by, c.residual,
-                   _floors_of(c), 0, g.start, g.end)  # fmt: skip
+    return Forward(c.node, asked, place, order, c.first, c.source, c.slack, c.kind, c.held_by, c.residual, c.queues,
+                   floor, 0, g.start, g.end)  # fmt: skip
 
 
 def whole(g: Arrays, bounds: Ints, edges: Ints) -> Forward:
@@ -194,8 +191,8 @@ def whole(g: Arrays, bounds: Ints, edges: Ints) -> Forward:
     held_by[is_held], last[is_held] = source[binding[is_held]], ready[binding[is_held]]
     slack = np.where(struck, STRUCK, np.repeat(last, np.diff(first)) - ready)
     return Forward(every.astype(np.int32), every, every.astype(np.int32), order, first, source, narrow(slack), kind,
-                   held_by, narrow(residual), _floors(kind, binding, residual), int(dropped),
-                   g.start, g.end)  # fmt: skip
+                   held_by, narrow(residual), np.zeros((0, ROW), np.int64), _floors(kind, binding, residual),
+                   int(dropped), g.start, g.end)  # fmt: skip
 
 
 @nb.njit(cache=True, nogil=True)
@@ -311,24 +308,7 @@ def _floors(kind: Bytes, binding: Indices, residual: Ints) -> Ints:
     floor = np.zeros(OWN_START + 1, np.int64)
     for k in np.unique(kinds):
         if k != OWN_START:  # how long an operation takes says nothing about another
-            floor[k] = int(np.quantile(values[kinds == k], _FLOOR_QUANTILE, method="lower"))
-    return floor
-
-
-def _floors_of(c: Contracted) -> Ints:
-    """Return the same from the residuals of all nodes, of which short ones were counted."""
-    floor = np.zeros(OWN_START + 1, np.int64)
-    for k in range(OWN_START):
-        short, long = np.cumsum(c.counts[k], dtype=np.int64), c.long[c.long_kind == k]
-        n = int(short[-1]) + len(long)
-        if n:
-            at = int(np.floor((n - 1) * _FLOOR_QUANTILE))
-            is_short = at < short[-1]
-            floor[k] = (
-                np.searchsorted(short, at, side="right")
-                if is_short
-                else np.partition(long, at - short[-1])[at - short[-1]]
-            )
+            floor[k] = int(np.quantile(values[kinds == k], QUANTILE, method="lower"))
     return floor
 
 
@@ -373,7 +353,7 @@ def held(number: int, low: int, high: int, slack: Narrow) -> int:
 
 
 @leaf
-def _replay(  # noqa: PLR0917 - what a replay needs
+def _replay(  # noqa: C901, PLR0917 - what a replay needs
     number: Indices,
     order: Indices,
     first: Indices,
@@ -381,6 +361,7 @@ def _replay(  # noqa: PLR0917 - what a replay needs
     slack: Narrow,
     kind: Bytes,
     residual: Narrow,
+    queues: Ints,
     floor: Ints,
     nodes: Ints,
     lengths: Ints,
@@ -394,9 +375,21 @@ def _replay(  # noqa: PLR0917 - what a replay needs
         sooner[nodes[i], 0] += lengths[i]
     for i in range(len(order)):
         node = order[i]
+        low, high = first[node], first[node + 1]
+        if high > low and kind[low] == QUEUE:
+            row = length_at(residual, node)
+            called, base = source[low], source[low + 1]
+            sooner[node, 0] = min(
+                sooner[called, 0] + length_at(slack, low), sooner[base, 0] + length_at(slack, low + 1)
+            )
+            is_launched = sooner[called, 1] - sooner[base, 1] < queues[row, TURN_NS]
+            sooner[node, 1] = (
+                sooner[called, 1] + queues[row, CALLED_NS] if is_launched else sooner[base, 1] + queues[row, BASE_NS]
+            )
+            continue
         less, is_start = sooner[node, 0], number[node] % 2 == 0
         sticky, least, last, before = np.int64(2**62), np.int64(2**62), np.int64(NONE), np.int64(NONE)
-        for j in range(first[node], first[node + 1]):
+        for j in range(low, high):
             earlier, of = length_at(slack, j), source[j]
             if earlier == STRUCK:
                 continue

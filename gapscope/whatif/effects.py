@@ -96,7 +96,7 @@ def effects(model: Model, scenario: Scenario) -> Effects:
     fits, gone = fitting(model, scenario), shrunk(model, scenario)
     lost = gone.filter(fits & model.parts["node"].is_null()).sum()
     chosen, gone_ns = fits.to_numpy(), gone.to_numpy()
-    found = sooner(model, gone_before(model, gone_ns, chosen))
+    found = sooner(model, gone_before(model, gone_ns, chosen[model.by_node[0]]))
     units = model.timeline.table.with_columns(
         pl.lit(None, pl.Int64).alias(n) if v is None else pl.Series(n, v, pl.Int64) for n, v in found.items()
     )

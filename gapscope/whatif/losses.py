@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.graph.kernels import fixed, leaf
+from gapscope.graph.kernels import NONE, fixed, leaf
 from gapscope.whatif.model import Model
 
 Ints = npt.NDArray[np.int64]
@@ -22,7 +22,7 @@ def gone_before(model: Model, gone_ns: Ints, chosen: Bools) -> tuple[Ints, Ints]
     Args:
         model: The model.
         gone_ns: How much of each tile is gone, in the order of `Model.parts`.
-        chosen: Which tiles shrink; those without a node cannot be replayed and change nothing.
+        chosen: Which of the rows of `Model.by_node` shrink. Tiles without a node cannot be replayed and change nothing.
     """
     row, place = model.by_node
     start, end = (fixed(model.parts[c].to_numpy()) for c in ("start_ns", "end_ns"))
@@ -53,12 +53,8 @@ def clock_error(model: Model, gone_ns: Ints, chosen: Bools) -> int | None:
     Returns:
         0 where all happen on one clock; None: of one handoff no bound is known.
     """
-    loses = pl.Series(chosen & (gone_ns > 0)) & model.parts["counted"]
-    handoffs = model.parts["handoff"].filter(loses).unique()
-    errors = model.explained.handoffs["uncertainty_ns"].gather(handoffs)
-    if errors.null_count():
-        return None
-    return int(errors.max() or 0)  # type: ignore[arg-type] # a column of integers
+    errors = model.error_ns[chosen & (gone_ns > 0)]
+    return None if errors.min(initial=0) == NONE else int(errors.max(initial=0))
 
 
 @leaf
@@ -74,8 +70,10 @@ def _gone_before(  # noqa: PLR0917 - columns
 ) -> int:
     n, node, reach = 0, -1, np.int64(0)
     for i in range(len(row)):
+        if not chosen[i]:
+            continue
         tile = row[i]
-        if not chosen[tile] or gone[tile] <= 0:
+        if gone[tile] <= 0:
             continue
         if place[i] != node:
             n += 1 if n == 0 or less[n - 1] > 0 else 0

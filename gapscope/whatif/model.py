@@ -16,7 +16,7 @@ from gapscope.errors import ReplayError
 from gapscope.graph import Graph
 from gapscope.graph.allowance import latest, reaching
 from gapscope.graph.forward import Forward, forward_of
-from gapscope.graph.kernels import BODY, LEAD, UNKNOWN, leaf
+from gapscope.graph.kernels import BODY, LEAD, NONE, UNKNOWN, leaf
 from gapscope.whatif.classes import Classes
 from gapscope.whatif.timeline import Timeline
 
@@ -38,11 +38,13 @@ class Model:
         graph: The graph.
         explained: Tiles and handoffs.
         units: Steps and requests.
+        floor: Result of `gapscope.graph.floors.floors_of`: what hangs on the graph alone is made ahead.
     """
 
     graph: Graph
     explained: Explained
     units: Units
+    floor: Ints
 
     @cached_property
     def forward(self) -> Forward:
@@ -52,7 +54,7 @@ class Model:
             ReplayError: A replay that changes nothing does not give back the recorded times, so that no other can be
                 believed. The message names the first node that differs.
         """
-        forward = forward_of(self.graph, self._asked)
+        forward = forward_of(self.graph, self._asked, self.floor)
         node = forward.diverging()
         if node is not None:
             raise ReplayError(self._name(int(forward.node[node])), int(forward.time[node]))
@@ -147,6 +149,13 @@ class Model:
     def classes(self) -> Classes:
         """Which of `parts` are of one cause on one rank."""
         return Classes.of(self.parts)
+
+    @cached_property
+    def error_ns(self) -> Ints:
+        """Clock error of the handoff of each of `parts`: -1 where no bound is known, 0 where it is not counted."""
+        errors = self.explained.handoffs["uncertainty_ns"].fill_null(NONE).to_numpy()
+        counted = self.parts["counted"].fill_null(value=False).to_numpy()
+        return np.where(counted, errors[self.parts["handoff"].to_numpy()], 0)
 
     @cached_property
     def by_node(self) -> tuple[Indices, Indices]:

@@ -51,24 +51,25 @@ def ranked(model: Model) -> pl.DataFrame:
     listed = np.full(classes.table.height, -1, np.int8)
     listed[sums["number"].to_numpy()] = np.arange(sums.height)
     number = listed[classes.number]
+    by_node = number[model.by_node[0]]
     listed_ns, of_any = int(sums["handoff_ns"].sum()), parts["handoff"].filter(pl.Series(number >= 0) & counted)
     rows = []
     for to in ("0", P10):
         gone = shrunk(model, Scenario(to=to)).to_numpy()
         for i, (_, handoff_ns, handoffs, cause, rank) in enumerate(sums.iter_rows()):
             one = {"cause": cause, "rank": rank, "to": to, "handoff_ns": handoff_ns, "handoffs": handoffs}
-            rows.append(_row(model, gone, number == i, unit) | one)
+            rows.append(_row(model, gone, number == i, by_node == i, unit) | one)
         if sums.height > 1:
             both = {"cause": None, "rank": None, "to": to, "handoff_ns": listed_ns, "handoffs": of_any.n_unique()}
-            rows.append(_row(model, gone, number >= 0, unit) | both)
+            rows.append(_row(model, gone, number >= 0, by_node >= 0, unit) | both)
     table = pl.DataFrame(rows, schema=dtypes(FIXES))
     return table.sort(
         pl.col("to") != "0", pl.col("cause").is_null(), -pl.col("sooner_high_p50_ns"), "cause", "rank", nulls_last=True
     )
 
 
-def _row(model: Model, gone: Ints, chosen: Bools, unit: str) -> dict[str, object]:
-    effect = sooner(model, gone_before(model, gone, chosen))
+def _row(model: Model, gone: Ints, chosen: Bools, by_node: Bools, unit: str) -> dict[str, object]:
+    effect = sooner(model, gone_before(model, gone, by_node))
     table = model.timeline.table
     mine = table.select((pl.col("unit") == unit) & pl.col("steady")).to_series()
     before = table["before_ns"].filter(mine).quantile(0.5, interpolation="linear")

@@ -9,15 +9,20 @@ from hypothesis import strategies as st
 
 from gapscope.graph import forward as compiled
 from gapscope.graph.allowance import NEVER, latest, reaching
-from gapscope.graph.contraction import TOP, window_of
 from gapscope.graph.edges import TYPE
-from gapscope.graph.forward import Forward, _floors_of, contracted, whole
+from gapscope.graph.floors import TOP, floors, quantiles
+from gapscope.graph.forward import Forward, whole
 from gapscope.graph.kernels import NONE
-from gapscope.graph.narrow import narrow
+from gapscope.graph.queues import CALLED_NS, TURN_NS
+from gapscope.graph.ways import OWN_START, window_of
 from tests.unit.test_forward import ALWAYS, BOTH, cases, drawn_gone, residuals_of, ways_of
 from tests.unit.test_walk import ONE, arrays
 
 EXAMPLES = settings(max_examples=300, deadline=None)
+
+
+def contracted(g, bounds, edges, asked):
+    return compiled.contracted(g, bounds, edges, asked, floors(g, bounds, edges))
 
 
 def gone_of_asked(data, f, asked):
@@ -35,6 +40,24 @@ def same_replays(f, small, gone):
     here = dict(zip(small.places(np.array(list(gone), np.int64)).tolist(), gone.values(), strict=True))
     for residuals in BOTH:
         assert small.replay(here, residuals).tolist() == f.replay(gone, residuals)[small.node].tolist()
+
+
+def same_allowances(data, f, small, asked):
+    """Check that every node that was asked for may be as late as in the whole graph, for the same reason."""
+    some = data.draw(st.sets(st.sampled_from(asked.tolist()))) if len(asked) else set()
+    ends = np.array(sorted(some), np.int64)
+    spare = np.array([data.draw(st.integers(0, 20)) for _ in ends], np.int64)
+    later, absorber = latest(f, ends, spare)
+    again, absorber_again = latest(small, small.places(ends), spare)
+    assert again[small.places(asked)].tolist() == later[asked].tolist()
+    assert reaching(small, small.places(ends)).tolist() == (again != NEVER).tolist()
+    # Of several that allow no more, another may be named: one is where the whole names one.
+    named = absorber[asked]
+    named_again = absorber_again[small.places(asked)]
+    assert set(named_again.tolist()) <= {NONE, *f.held_by.tolist()}
+    strict = _one_way_each(f, later)
+    if strict:
+        assert named_again.tolist() == named.tolist()
 
 
 @EXAMPLES
@@ -56,20 +79,7 @@ def test_replays_equal_those_of_the_whole(case, data):
 def test_allowances_equal_those_of_the_whole(case, data):
     f, asked = whole(*case), drawn_asked(data, whole(*case))
     small = contracted(*case, asked)
-    some = data.draw(st.sets(st.sampled_from(asked.tolist()))) if len(asked) else set()
-    ends = np.array(sorted(some), np.int64)
-    spare = np.array([data.draw(st.integers(0, 20)) for _ in ends], np.int64)
-    later, absorber = latest(f, ends, spare)
-    again, absorber_again = latest(small, small.places(ends), spare)
-    assert again[small.places(asked)].tolist() == later[asked].tolist()
-    assert reaching(small, small.places(ends)).tolist() == (again != NEVER).tolist()
-    # Of several that allow no more, another may be named: one is where the whole names one.
-    named = absorber[asked]
-    named_again = absorber_again[small.places(asked)]
-    assert set(named_again.tolist()) <= {NONE, *f.held_by.tolist()}
-    strict = _one_way_each(f, later)
-    if strict:
-        assert named_again.tolist() == named.tolist()
+    same_allowances(data, f, small, asked)
 
 
 def _one_way_each(f, later):
@@ -97,13 +107,14 @@ def test_windows_are_found_from_anywhere(edges, at):
 # Streams and threads of some length ---------------------------------------------------------------------------------
 
 
-def stretch(launches, lengths, waits):
+def stretch(launches, lengths, waits, events=()):
     """One thread that launches operations into two streams, and waits for some of them; every time is its own.
 
     Args:
         launches: Host time before each call, and its stream.
         lengths: How long each operation takes, and what passes after the later of launch and the one before.
         waits: Calls after which the thread waits for the operation that they launched.
+        events: Pairs of operations, stream by stream: the first waits for the second, if that was over by then.
     """
     now, calls, ops, over = 0, [], {0: [], 1: []}, [0, 0]
     for k, ((pause, stream), (length, rest)) in enumerate(zip(launches, lengths, strict=False)):
@@ -116,7 +127,9 @@ def stretch(launches, lengths, waits):
             calls.append((now + 1, max(now + 1, over[stream]) + 2, (stream, len(ops[stream]) - 1)))
             now = calls[-1][1]
     every = ops[0] + ops[1]
-    n, edges = len(every), []
+    n = len(every)
+    events = sorted((to, of) for to, of in events if to < n and of < n and every[of][1] <= every[to][0])
+    edges = [(2 * to, 2 * of + 1, every[of][1], TYPE["event"], 0) for to, of in events]
     items = [*([t[k] for t in every + calls] for k in (0, 1)), [0] * len(ops[0]) + [1] * len(ops[1]) + [2] * len(calls)]
     for i, (_, _, waited) in enumerate(calls):
         if waited is not None:
@@ -129,8 +142,9 @@ SOME = st.integers(0, 12)
 STRETCHES = st.integers(1, 14).flatmap(
     lambda n: st.tuples(
         st.lists(st.tuples(SOME, st.integers(0, 1)), min_size=n, max_size=n),
-        st.lists(st.tuples(SOME, st.integers(0, 3)), min_size=n, max_size=n),
+        st.lists(st.tuples(SOME, st.one_of(st.integers(0, 3), SOME)), min_size=n, max_size=n),
         st.sets(st.integers(0, n - 1), max_size=3),
+        st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=3),
     )
 )
 
@@ -140,10 +154,11 @@ STRETCHES = st.integers(1, 14).flatmap(
 def test_stretches_of_a_stream_are_replayed_as_in_the_whole(drawn, data):
     g = stretch(*drawn)
     f = whole(g, ONE, ALWAYS)
-    asked = drawn_asked(data, f)
+    asked = np.union1d(drawn_asked(data, f), [1])  # what comes next on its stream no longer moves as its launch does
     small = contracted(g, ONE, ALWAYS, asked)
     assert small.floor.tolist() == f.floor.tolist()
     same_replays(f, small, gone_of_asked(data, f, set(asked.tolist())))
+    same_allowances(data, f, small, asked)
 
 
 def test_what_a_full_queue_holds_is_one_node():
@@ -151,9 +166,35 @@ def test_what_a_full_queue_holds_is_one_node():
     g = stretch([(0, 0)] * 8, [(10, 0)] * 8, set())
     small = contracted(g, ONE, ALWAYS, np.array([2 * 7 + 1]))
     assert small.node.tolist() == [2 * 8, 15]
-    # Without its queue each waits for its launch, too, and the host may come sooner: they stay.
-    idle = stretch([(20, 0)] * 8, [(10, 0)] * 8, set())
-    assert len(contracted(idle, ONE, ALWAYS, np.array([2 * 8 + 6])).node) > len(small.node)
+
+
+def test_operations_behind_one_launch_root_are_one_node():
+    """Each waits for its launch and for the one before it: the last stands for all, as nothing asks for the others."""
+    g = stretch([(20, 0)] * 8, [(10, 0)] * 8, set())
+    small = contracted(g, ONE, ALWAYS, np.array([1, 15]))
+    assert small.node.tolist() == [16, 1, 14, 15]
+    assert small.queues[:, [TURN_NS, CALLED_NS]].tolist() == [[7 * 13, 0]]  # each ends 13 before the next is launched
+    # An operation that is asked for ends a queue: time may go within it.
+    assert contracted(g, ONE, ALWAYS, np.array([1, 7, 15])).node.tolist() == [16, 1, 6, 7, 14, 15]
+
+
+@pytest.mark.parametrize("waited", [1, 2, 5])
+def test_what_another_stream_waits_for_ends_a_queue(waited):
+    """The first, a later or the last operation of what is one queue otherwise; others follow it."""
+    g = stretch([(20, 0)] * 6 + [(20, 1)], [(10, 0), *[(12, 3)] * 6], set(), [(6, waited)])
+    f, small = whole(g, ONE, ALWAYS), contracted(g, ONE, ALWAYS, np.array([1, 11, 13]))
+    assert set(small.node.tolist()) >= {1, 2 * waited, 11, 12, 13}
+    for ns in range(-80, 11, 5):
+        same_replays(f, small, {1: ns})
+
+
+def test_a_queue_ends_where_it_would_have_a_second_threshold():
+    """The third was launched soon enough to hold once the second has come closer to the first, and no longer then."""
+    g = stretch([(5, 0), (6, 0), (11, 0), (2, 0)], [(8, 0), (11, 10), (6, 1), (3, 1)], set())
+    f, small = whole(g, ONE, ALWAYS), contracted(g, ONE, ALWAYS, np.array([1, 7]))
+    assert small.node.tolist() == [8, 1, 2, 6, 7]
+    for ns in range(-20, 9):
+        same_replays(f, small, {1: ns})
 
 
 @pytest.mark.parametrize("asked", [2 * 3 + 1, 2 * 3])
@@ -182,15 +223,12 @@ def test_a_launch_that_comes_last_once_time_is_gone_stays(asked, gone):
 def test_floors_are_those_of_all_residuals(scale, values):
     """Counted below `TOP`, kept above: the twentieth is the same, on either side."""
     values = np.array(values) * scale
-    counts = np.zeros((compiled.OWN_START + 1, TOP), np.int32)
+    counts = np.zeros((OWN_START, TOP), np.int32)
     np.add.at(counts[3], values[values < TOP], 1)
     long = values[values >= TOP]
-    none, nothing = np.zeros(0, np.int32), narrow(np.zeros(0, np.int64))
-    c = compiled.Contracted(
-        none, none, none, nothing, none, nothing, none, counts, np.full(len(long), 3, np.int8), long
-    )
     expected = int(np.quantile(values, 0.05, method="lower"))
-    assert _floors_of(c).tolist() == [expected if k == 3 else 0 for k in range(compiled.OWN_START + 1)]
+    found = quantiles(counts, np.full(len(long), 3, np.int8), long)
+    assert found.tolist() == [expected if k == 3 else 0 for k in range(OWN_START + 1)]
 
 
 def test_a_node_that_was_not_asked_for_is_refused():

@@ -499,8 +499,8 @@ def test_a_scenario_in_words():
 
 @pytest.mark.parametrize("field", ["residual", "slack"])
 def test_a_replay_that_differs_is_refused_and_names_the_first_node(monkeypatch, field):
-    def corrupted(graph, asked):
-        forward = forward_of(graph, asked)
+    def corrupted(graph, asked, floor):
+        forward = forward_of(graph, asked, floor)
         ops = graph.items.ops
         number = 2 * int(ops.with_row_index("n").filter(pl.col("name") == "consumer")["n"][1])
         consumer = int(np.flatnonzero(forward.node == number)[0])
