@@ -82,7 +82,7 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
 
 def _explained(known: Known, walked: pl.DataFrame, walks: Walks) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return what `gapscope.causes.headroom.about_causes` says of some handoffs, their tiles, and what these are of."""
-    steps = named(known, walk_handoffs(known.graph, walked, walks).drop("next", "runner_up_ns"))
+    steps = named(known, walk_handoffs(known.graph, walked, walks))
     tiles = _tiles(known, steps)
     # What both have in common is there once.
     passed = tiles.select("handoff_id", "start_ns", "end_ns", "rank").hstack(steps.select("what", "item", "cause"))
