@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from gapscope.causes.naming import Known
-from gapscope.graph.kernels import HOST_GAP, LEAD
+from gapscope.graph.kernels import HOST_GAP, LEAD, NONE
 
 
 def details(known: Known, steps: pl.DataFrame) -> pl.Series:
@@ -22,24 +22,29 @@ def details(known: Known, steps: pl.DataFrame) -> pl.Series:
     own = _of_names(known, steps)
     cause = pl.col("cause")
     said = pl.coalesce(
-        "overhead",
+        "activity",
         pl.when(pl.col("unpaired") == "not split").then(pl.lit("peer not known: wait and transfer, not split")),
         pl.when(cause == "peer_wait").then(pl.lit("peer not known")),
-        pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
-        pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
-        pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
+        pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "last")),
+        pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "stage")),
+        pl.format("of handoff {}", "handoff"),
         pl.when((cause == "slot_wait") & pl.col("stage_of").is_not_null()).then(
             pl.format("consuming handoff {}", "stage_of")
         ),
     )
     has_more = pl.any_horizontal(
-        pl.col("overhead", "unpaired", "sharer", "put_first", "other_handoff", "stage_of").is_not_null()
-    ) | cause.is_in(["peer_wait", "movement"])
+        pl.col("overhead", "unpaired", "sharer", "put_first", "stage_of").is_not_null()
+    ) | ((pl.col("other") != NONE) | cause.is_in(["peer_wait", "movement"]))
     row = steps.select(has_more.fill_null(value=False).arg_true()).to_series()
     few = steps.select(
-        "walk", "start_ns", "end_ns", "item", "cause", "overhead", "unpaired", "sharer", "put_first", "other_handoff",
-        "stage_of",
-    )[row]  # fmt: skip
+        "walk", "start_ns", "end_ns", "item", "cause", "overhead", "unpaired", "sharer", "put_first", "other", "stage_of"
+    )[row]
+    few = few.with_columns(
+        activity=known.activity.table["overhead"].gather(few["overhead"]),
+        last=known.sharers["label"].gather(few["sharer"]),
+        stage=known.stages.table["put_first"].gather(few["put_first"]),
+        handoff=known.membership.names.gather(few["other"].replace(NONE, None)),
+    )
     found = few.select(said).to_series()
     rates = _rates(known, few)
     return own.scatter(row, found.zip_with(found.is_not_null(), rates.zip_with(rates.is_not_null(), own.gather(row))))

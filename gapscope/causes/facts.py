@@ -26,17 +26,19 @@ def graph_lanes(graph: Graph) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def matching(names: pl.Series, pattern: str) -> pl.Series:
+def matching(names: pl.Series, pattern: str, but: str | None = None) -> pl.Series:
     """Return which names match a regular expression; each different name is looked at once, and a null matches nothing.
 
     Args:
         names: Categorical.
         pattern: The expression.
+        but: A name that is none of them all the same.
     """
     different = names.unique().drop_nulls()
     codes, all_codes = (values.to_physical().fill_null(0).to_numpy() for values in (names, different))
     is_hit = np.zeros(int(all_codes.max(initial=0)) + 1, np.bool_)
-    is_hit[all_codes] = different.cast(pl.String).str.contains(pattern).to_numpy()
+    texts = different.cast(pl.String)
+    is_hit[all_codes] = (texts.str.contains(pattern) & texts.ne_missing(but)).to_numpy()
     found = pl.Series(is_hit[codes])
     return found & names.is_not_null() if names.null_count() else found
 

@@ -28,7 +28,7 @@ def with_schedule(stages: Spans, facts: pl.DataFrame, steps: pl.DataFrame) -> pl
         steps: Steps with ``lane``, ``side``.
 
     Returns:
-        The steps with ``put_first``: the handoff whose stage was issued first; null: of all other time.
+        The steps with ``put_first``: the stage that was issued first; null: of all other time.
     """
     pairs = stages.met(steps, steps["side"] == "dst")
     walk = steps["walk"].gather(pairs["step"])
@@ -47,7 +47,7 @@ def with_schedule(stages: Spans, facts: pl.DataFrame, steps: pl.DataFrame) -> pl
         & (pl.col("available_ns") <= pl.col("stage_end_ns"))
     )
     steps, span = stages.cut(steps, rows.filter(put_first).select("step", "span"))
-    return steps.with_columns(put_first=stages.table["put_first"].gather(span))
+    return steps.with_columns(put_first=span)
 
 
 def stages_of(graph: Graph, lanes: pl.DataFrame) -> Spans:

@@ -101,7 +101,8 @@ def _tiles(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
         .then(LEVEL["inferred"])
         .otherwise(0)
     )
-    level = pl.coalesce("overhead_level", pl.max_horizontal("evidence", at_best))
+    of_activity = known.activity.table["overhead_level"].gather(steps["overhead"])
+    level = pl.coalesce(of_activity, pl.max_horizontal("evidence", at_best))
     evidence, lanes = pl.Series(EVIDENCE), known.lanes["label"]
     of_walks = known.facts.select(
         "handoff_id", "src_rank", "dst_rank", "channel", "seq", "uncertainty_ns", "submit_ns", "movement_start_ns",
