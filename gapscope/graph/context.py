@@ -68,8 +68,8 @@ class Context:
     def _by_call(self, ops: pl.Series) -> pl.DataFrame:
         """Return ``mark_id, item``: the brackets of marks around the calls that launched some operations."""
         assert self.ends is not None
-        about = self.items.ops.select("is_declared", pl.col("correlation").cast(pl.Int64))[ops]
-        launch = about.with_columns(self.items.call_of(ops).cast(pl.Int64), item=ops)
+        about = self.items.ops.select("is_declared", "correlation")[ops]
+        launch = about.with_columns(pl.col("correlation").cast(pl.Int64), self.items.call_of(ops).cast(pl.Int64), item=ops)
         launch = launch.filter(pl.col("call").is_not_null() & ~pl.col("is_declared"))
         launching = launch.unique("call", maintain_order=True)  # their ids are those of what they launched
         hosts = self.items.hosts_at(launching["call"])
