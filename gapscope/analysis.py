@@ -27,7 +27,7 @@ from gapscope.summary import summarize
 from gapscope.trace import Origin, Trace
 from gapscope.version import VERSION
 from gapscope.whatif import Effects, Model, Scenario, effects
-from gapscope.writing import replacing, write_table
+from gapscope.writing import replacing, table_file
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -59,6 +59,7 @@ class Analysis:
         slack: Table ``slack``: how much later each handoff could have come with no unit ending later.
         stages: What `timebase` and `model` are of. Of results that were computed before, it is computed when asked for.
         is_kept: These are results that an earlier look at the same contents computed, from the cache.
+        entry: Where the cache keeps the files of the tables; None: it does not, or this was made of another analysis.
     """
 
     opened: Callable[[], Trace] = field(repr=False)
@@ -76,6 +77,7 @@ class Analysis:
     slack: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(SLACK)), repr=False)
     stages: Stages | None = field(default=None, repr=False)
     is_kept: bool = field(default=False, repr=False)
+    entry: Path | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def trace(self) -> Trace:
@@ -111,14 +113,16 @@ class Analysis:
             UsageError: The directory cannot be written to.
         """
         out = Path(directory)
-        findings, summary = findings_to_json(self.findings, SCHEMA_VERSION), json.dumps(self.summary, indent=1) + "\n"
-        version = {"schema_version": str(SCHEMA_VERSION), SUMMARY_KEY: summary_digest(summary)}
+        findings, summary = findings_to_json(self.findings, SCHEMA_VERSION), summary_text(self.summary)
+        version = file_metadata(summary)
+        kept = None if self.entry is None else results.files(self.entry, TABLES, version)
         try:
             out.mkdir(parents=True, exist_ok=True)
             with ExitStack() as files:
                 beside = {name: files.enter_context(replacing(out / name)) for name in OUTPUTS}
                 for name in TABLES:
-                    write_table(getattr(self, name), beside[f"{name}.parquet"], version)
+                    content = table_file(getattr(self, name), version) if kept is None else kept[name]
+                    beside[f"{name}.parquet"].write_bytes(content)
                 beside["findings.json"].write_text(findings)
                 beside["summary.json"].write_text(summary)
         except OSError as error:
@@ -251,18 +255,20 @@ def analyze(
     if not is_whole:
         options = replace(options, window=window)
     if window is None or window.last_n is None:  # how many steps there are, only the marks tell
-        kept = _kept(known_origin(paths, options), request)
-        if kept is not None:
-            return _made_before(cache(lambda: load(paths, options)), request, kept)
+        found = _kept(known_origin(paths, options), request)
+        if found is not None:
+            return _made_before(cache(lambda: load(paths, options)), request, *found)
     trace = load(paths, options, progress)
     request = _with_last(request, window, trace)
-    kept = _kept(trace.origin, request)
-    if kept is not None:
-        return _made_before(lambda: trace, request, kept)
+    found = _kept(trace.origin, request)
+    if found is not None:
+        return _made_before(lambda: trace, request, *found)
     analysis = _made_of(lambda: trace, request, compute(trace, request, progress))
     if trace.origin is not None:
-        tables = {name: getattr(analysis, name) for name in TABLES}
-        results.store(_entry(trace.origin, request), results.Kept(tables, analysis.findings, analysis.summary))
+        tables, entry = {name: getattr(analysis, name) for name in TABLES}, _entry(trace.origin, request)
+        kept = results.Kept(tables, analysis.findings, analysis.summary)
+        if results.store(entry, kept, file_metadata(summary_text(analysis.summary))) is None:
+            analysis.__dict__["entry"] = entry
     return analysis
 
 
@@ -270,14 +276,18 @@ def _entry(origin: Origin, request: Request) -> Path:
     return results.entry_of(origin.cache_dir, origin.digest, request)
 
 
-def _kept(origin: Origin | None, request: Request) -> results.Kept | None:
-    """Return what was computed before for a request."""
-    return None if origin is None else results.find(_entry(origin, request), TABLES)
+def _kept(origin: Origin | None, request: Request) -> tuple[results.Kept, Path] | None:
+    """Return what was computed before for a request, and where it is kept."""
+    if origin is None:
+        return None
+    entry = _entry(origin, request)
+    kept = results.find(entry, TABLES)
+    return None if kept is None else (kept, entry)
 
 
-def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Kept) -> Analysis:
+def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Kept, entry: Path) -> Analysis:
     analysis = _made_of(opened, request, Computed(kept.tables, kept.findings, Stages(opened, request)), is_kept=True)
-    analysis.__dict__["summary"] = kept.summary  # as the cached property would
+    analysis.__dict__.update(summary=kept.summary, entry=entry)  # as the cached property would, and `analyze` does
     return analysis
 
 
@@ -300,6 +310,20 @@ def _made_of(opened: Callable[[], Trace], request: Request, computed: Computed, 
         is_kept=is_kept,
         **computed.tables,
     )
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """Return the content of ``summary.json``."""
+    return json.dumps(summary, indent=1) + "\n"
+
+
+def file_metadata(summary: str) -> dict[str, str]:
+    """Return what the Parquet files of an analysis say of themselves.
+
+    Args:
+        summary: Its ``summary.json``.
+    """
+    return {"schema_version": str(SCHEMA_VERSION), SUMMARY_KEY: summary_digest(summary)}
 
 
 def summary_digest(summary: str) -> str:

@@ -16,7 +16,7 @@ from gapscope.trace import Trace
 
 _OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
 _NO_ROWS = pl.DataFrame(schema={"mark_id": pl.UInt32, "item": pl.Int64})
-_BRACKET = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
+_BRACKET = ["handoff", *KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,18 @@ class Context:
     ends: Ends | None
 
     @cached_property
+    def handoffs(self) -> pl.DataFrame:
+        """Return the handoffs that brackets are of: their keys, and ``handoff``, a number, which is faster to look for."""
+        keys = pl.DataFrame(schema=dict.fromkeys(KEY, pl.Int64)) if self.ends is None else self.ends.brackets.select(KEY)
+        return keys.unique(maintain_order=True).with_row_index("handoff")
+
+    @cached_property
+    def brackets(self) -> pl.DataFrame:
+        """Return the brackets of marks with ``handoff``, the number of theirs."""
+        assert self.ends is not None
+        return self.ends.brackets.join(self.handoffs, on=KEY, how="left", nulls_equal=True, maintain_order="left")
+
+    @cached_property
     def deciding_ops(self) -> pl.DataFrame:
         """Return which operations were launched inside which bracket, as far as edges and events hang on them.
 
@@ -43,7 +55,7 @@ class Context:
         last.
 
         Returns:
-            The columns of a handoff's key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
+            ``handoff`` (see `handoffs`), the columns of its key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
             ``item``, ``start``, ``end`` (common timebase), ``is_nccl``, ``evidence`` (how it is known which operations
             belong to the handoff), ordered by start.
         """
@@ -76,7 +88,7 @@ class Context:
         about = launching.select("correlation", "call", start_ns=hosts["raw_start_ns"])
         calls = by_thread(about, hosts.select(LANE).with_row_index("row"))
         # What no mark names has its operation given.
-        brackets = self.ends.brackets.filter(pl.col("evidence") == "declared")
+        brackets = self.brackets.filter(pl.col("evidence") == "declared")
         inside = enclosed(self.trace, brackets, nested_receives(brackets), calls)
         marks = pl.Series(inside.mark, dtype=pl.UInt32)
         rows = pl.DataFrame({"mark_id": marks, "call": calls.table["call"].gather(inside.call)})
@@ -91,7 +103,7 @@ class Context:
         """
         assert self.ends is not None
         numbered = self.items.ops_at(numbers).select(*_OPERATION, item=numbers)
-        brackets = self.ends.brackets.select("mark_id", "source", "process")
+        brackets = self.brackets.select("mark_id", "source", "process")
         return (
             launched.select("mark_id", "device", "stream", raw_start_ns="start_ns")
             .join(brackets, on="mark_id", maintain_order="left")
@@ -107,7 +119,7 @@ class Context:
         item = rows["item"].to_numpy()
         name = self.items.ops["name"].gather(rows["item"])
         return (
-            rows.join(self.ends.brackets.select("mark_id", *_BRACKET), on="mark_id", maintain_order="left")
+            rows.join(self.brackets.select("mark_id", *_BRACKET), on="mark_id", maintain_order="left")
             .with_columns(
                 start=pl.Series(self.items.start[item]), end=pl.Series(self.items.end[item]), is_nccl=_matching(name)
             )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
 from gapscope.graph.pairs import by_slot
 
 _BATCH = "BatchMemOp"
+_SLOT = ["handoff", "slot"]
 _LANE = ["source", "process", "thread"]
 
 
@@ -24,16 +24,15 @@ def flags(context: Context) -> pl.DataFrame:
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
-    sent = plain.filter(pl.col("mark") == "submit").sort("end").unique([*KEY, "slot"], keep="last", maintain_order=True)
-    received = plain.filter(pl.col("mark") == "receive").unique([*KEY, "slot"], keep="first", maintain_order=True)
+    sent = plain.filter(pl.col("mark") == "submit").sort("end").unique(_SLOT, keep="last", maintain_order=True)
+    received = plain.filter(pl.col("mark") == "receive").unique(_SLOT, keep="first", maintain_order=True)
     both = by_slot(sent, received)
     behind = both.with_columns(to=pl.col("item_2") * 2, ready_ns="end", **{"from": pl.col("item") * 2 + 1})
     writes = memory_calls(context, "submit", "Write").rename({"call_start": "w_start", "call_end": "w_end"})
-    columns = [*KEY, "slot", "call", "w_start", "w_end", "is_batch"]
-    written = both.join(writes.select(columns), on=[*KEY, "slot"], nulls_equal=True)
+    written = both.join(writes.select(*_SLOT, "call", "w_start", "w_end", "is_batch"), on=_SLOT, nulls_equal=True)
     # A batch holds waits, writes or both, which no record tells; the flag is written behind the transfer.
     written = written.filter(~pl.col("is_batch") | (pl.col("w_start") >= launch_starts(context, written["item"])))
-    written = written.sort("w_start").unique([*KEY, "slot"], keep="last", maintain_order=True)
+    written = written.sort("w_start").unique(_SLOT, keep="last", maintain_order=True)
     # As with a launch, what waits may go on before the call returns.
     ready = (
         pl.when(pl.col("w_start") <= pl.col("start_2")).then(pl.min_horizontal("w_end", "start_2")).otherwise("w_end")
@@ -51,10 +50,9 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
         name: What the call's name contains: ``Write`` or ``Wait``.
 
     Returns:
-        The key, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase), ``is_batch``.
+        ``handoff``, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase), ``is_batch``.
     """
     items = context.items
-    assert context.ends is not None
     numbers = (items.hosts["family"] == "stream_memop").arg_true().cast(pl.Int64) + items.n_ops
     calls = items.hosts_at(numbers).with_columns(
         call=numbers,
@@ -66,8 +64,8 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
         is_batch=of_call.str.contains(_BATCH)
     )
     calls = calls.filter(of_call.str.contains(name) | pl.col("is_batch"))
-    brackets = context.ends.brackets.filter(pl.col("mark") == mark).select(
-        *_LANE, *KEY, "slot", bracket_ns="start_ns", bracket_end="end_ns"
+    brackets = context.brackets.filter(pl.col("mark") == mark).select(
+        *_LANE, *_SLOT, bracket_ns="start_ns", bracket_end="end_ns"
     )
     return (
         calls.select(*_LANE, "raw_start_ns", pl.col("call").cast(pl.Int64), "call_start", "call_end", "is_batch")
