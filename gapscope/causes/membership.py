@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.causes.facts import handoff_name
+from gapscope.causes.facts import handoff_names
 from gapscope.graph import Graph
 from gapscope.graph.kernels import NONE, fixed, leaf, numbered, place
 
@@ -24,14 +24,12 @@ class Membership:
     """The brackets of all operations that a submit or receive launched.
 
     Attributes:
-        names: The handoffs that have any; position is number.
         held: These operations, as `gapscope.graph.kernels.place` takes them.
         first: ``first[k]`` to ``first[k + 1]`` are the brackets (of any kind) of the k-th, in order of time.
-        handoff: Handoff of each bracket.
+        handoff: Handoff of each bracket, see `gapscope.graph.context.Context.handoffs`.
         moves: Whether each bracket is a submit or receive.
     """
 
-    names: pl.Series
     held: Ints
     first: Indices
     handoff: Indices
@@ -43,24 +41,11 @@ class Membership:
         ops = graph.context.deciding_ops
         moved = ops.filter(pl.col("mark").is_in(MOVES))["item"]
         found = graph.context.brackets_of(moved).sort("item", maintain_order=True)
-        found = found.select("item", moves=pl.col("mark").is_in(MOVES), handoff=handoff_name())
-        names = found["handoff"].unique(maintain_order=True)
-        item = found["item"].to_numpy()
+        item, moves = found["item"].to_numpy(), found["mark"].is_in(MOVES)
         first = np.flatnonzero(np.concatenate([[True] * bool(len(item)), item[1:] != item[:-1]]))
-        return cls(
-            names, numbered(item[first], graph.items.n), np.append(first, len(item)).astype(np.int32),
-            _numbers(found["handoff"], names), found["moves"].to_numpy(),
-        )  # fmt: skip
-
-    def numbers(self, handoffs: pl.Series) -> Indices:
-        """Return the numbers of handoffs; `NONE`: none of these operations is of it."""
-        return _numbers(handoffs, self.names)
-
-
-def _numbers(texts: pl.Series, names: pl.Series) -> Indices:
-    places = names.alias("name").to_frame().with_row_index("number")
-    found = texts.alias("name").to_frame().join(places, on="name", how="left", maintain_order="left")["number"]
-    return found.cast(pl.Int32).fill_null(NONE).to_numpy()
+        handoff = found["handoff"].cast(pl.Int32).to_numpy()
+        held = numbered(item[first], graph.items.n)
+        return cls(held, np.append(first, len(item)).astype(np.int32), handoff, moves.to_numpy())
 
 
 def with_membership(graph: Graph, membership: Membership, facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -73,14 +58,14 @@ def with_membership(graph: Graph, membership: Membership, facts: pl.DataFrame, s
     Args:
         graph: The graph.
         membership: Its result of `Membership.of`.
-        facts: Result of `gapscope.causes.facts.handoff_facts`; ``number`` is looked at.
+        facts: Result of `gapscope.causes.facts.handoff_facts`; ``handoff`` is looked at.
         steps: By walk, in order of time.
     """
     moves, passes_own = np.empty((2, steps.height), np.bool_)
     other = np.empty(steps.height, np.int32)
     of = (membership.held, membership.first, membership.handoff, membership.moves)
     walk, item = steps["walk"].to_numpy(), steps["item"].fill_null(NONE).to_numpy()
-    _find(*(fixed(values) for values in (*of, facts["number"].to_numpy(), walk, item)), moves, other, passes_own)
+    _find(*(fixed(values) for values in (*of, facts["handoff"].to_numpy(), walk, item)), moves, other, passes_own)
     return steps.with_columns(
         moves=pl.Series(moves), other=pl.Series(other), stage_of=_stages(graph, steps), passes_own=pl.Series(passes_own)
     )
@@ -129,7 +114,9 @@ def _stages(graph: Graph, steps: pl.DataFrame) -> pl.Series:
         of_rows = pl.DataFrame({"item": steps["item"].gather(waits)})
         ops = graph.context.brackets_of(of_rows["item"])
         ops = ops.filter((pl.col("mark") == "consume") & pl.col("group").is_null())
-        ops = ops.with_columns(pl.col("item").cast(of_rows.schema["item"]), stage_of=handoff_name())
+        ops = ops.with_columns(
+            pl.col("item").cast(of_rows.schema["item"]), stage_of=handoff_names(graph, ops["handoff"])
+        )
         ops = ops.unique("item", keep="first", maintain_order=True).select("item", "stage_of")
         stage.scatter(waits, of_rows.join(ops, on="item", how="left", maintain_order="left")["stage_of"])
     return stage

@@ -67,8 +67,7 @@ class Known:
 
     Attributes:
         graph: The graph.
-        facts: Result of `gapscope.causes.facts.handoff_facts`; position is the number of the walk. With ``number``, that
-            of the handoff in ``membership``.
+        facts: Result of `gapscope.causes.facts.handoff_facts`; position is the number of the walk.
         lanes: Result of `gapscope.causes.facts.graph_lanes`.
         sharers: Result of `gapscope.causes.sharing.sharers_of`.
         stages: Result of `gapscope.causes.schedule.stages_of`.
@@ -93,11 +92,10 @@ class Known:
     @classmethod
     def of(cls, graph: Graph, facts: pl.DataFrame) -> Known:
         """Return what is known of a graph and the handoffs that are walked."""
-        lanes, membership = graph_lanes(graph), Membership.of(graph)
-        facts = facts.with_columns(number=pl.Series(membership.numbers(facts["key_text"])))
+        lanes = graph_lanes(graph)
         return cls(
             graph, facts, lanes, sharers_of(graph), stages_of(graph, lanes), activity_of(graph, lanes),
-            Profiling.of(graph, lanes), membership, lonely_of(graph), Transfers.of(graph),
+            Profiling.of(graph, lanes), Membership.of(graph), lonely_of(graph), Transfers.of(graph),
         )  # fmt: skip
 
     def part(self, rows: slice) -> Known:

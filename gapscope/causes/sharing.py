@@ -51,7 +51,7 @@ def with_device_sharing(sharers: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFr
 def sharers_of(graph: Graph) -> pl.DataFrame:
     """Return kernels before which another process's ran last on their device: ``item``, ascending.
 
-    Also ``label`` and ``sharer_end``: that other kernel in words, and when it ended.
+    Also ``last`` and ``sharer_end``: that other kernel, and when it ended.
     """
     items = graph.items
     # Hosts number their devices alike. A file that does not name its host is taken to be of the only one that is named.
@@ -65,7 +65,7 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
     owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
     owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
     if not owners.height:
-        return pl.DataFrame(schema={"item": pl.Int32, "label": pl.String, "sharer_end": pl.Int64})
+        return pl.DataFrame(schema={"item": pl.Int32, "last": pl.Int32, "sharer_end": pl.Int64})
     works = items.ops.select(is_work).to_series()
     found = []
     for _, here in owners.group_by("gpu", maintain_order=True):
@@ -74,12 +74,21 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
         )
         found.append(_changes(items, streams, works))
     changes = pl.concat(found).sort("item")
-    last = items.ops_at(changes["last"]).select(last_name=pl.col("name").cast(pl.String), last_rank="rank")
-    return changes.hstack(last).select(
-        "item",
-        label=pl.format("{} of rank {}", "last_name", "last_rank"),
-        sharer_end=pl.Series(items.end).gather(changes["last"]),
-    )
+    return changes.with_columns(sharer_end=pl.Series(items.end[changes["last"].to_numpy()]))
+
+
+def sharer_names(graph: Graph, sharers: pl.DataFrame, rows: pl.Series) -> pl.Series:
+    """Return in words the kernels that had the device before; null: none.
+
+    Args:
+        graph: The graph.
+        sharers: Result of `sharers_of`.
+        rows: Rows of it; may repeat and hold nulls.
+    """
+    different = rows.drop_nulls().unique()
+    ops = graph.items.ops_at(sharers["last"].gather(different))
+    names = ops.select(pl.format("{} of rank {}", pl.col("name").cast(pl.String), "rank")).to_series()
+    return rows.replace_strict(different, names, default=None, return_dtype=pl.String)
 
 
 def _changes(items: Items, streams: pl.DataFrame, is_work: pl.Series) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from gapscope.clocks import Alignment
 from gapscope.events import Ends
 from gapscope.events.enclosing import LANE, by_thread, enclosed, nested_receives
 from gapscope.events.pairing import KEY
-from gapscope.graph.items import Items
+from gapscope.graph.items import NONE, Items
 from gapscope.trace import Trace
 
 _OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
@@ -39,7 +39,20 @@ class Context:
     def handoffs(self) -> pl.DataFrame:
         """Return the handoffs that brackets are of: their keys, and ``handoff``, a number, which is faster to look for."""
         keys = pl.DataFrame(schema=dict.fromkeys(KEY, pl.Int64)) if self.ends is None else self.ends.brackets.select(KEY)
-        return keys.unique(maintain_order=True).with_row_index("handoff")
+        numbered = keys.unique(maintain_order=True).with_row_index("handoff")
+        return numbered.with_columns(pl.col("handoff").cast(pl.Int32))
+
+    def numbers_of(self, handoffs: pl.DataFrame) -> pl.Series:
+        """Return the numbers of handoffs (Int32, see `handoffs`); `NONE`: no bracket is of it.
+
+        Args:
+            handoffs: Rows of table ``handoffs``: of a group its key has no ranks.
+        """
+        keys = handoffs.with_columns(
+            pl.when(pl.col("group").is_null()).then(f"{side}_rank").alias(side) for side in ("src", "dst")
+        ).select(KEY)
+        found = keys.join(self.handoffs, on=KEY, how="left", nulls_equal=True, maintain_order="left")
+        return found["handoff"].cast(pl.Int32).fill_null(NONE)
 
     @cached_property
     def brackets(self) -> pl.DataFrame:

@@ -14,7 +14,6 @@ import polars as pl
 
 from gapscope.clocks.closure import FINITE
 from gapscope.clocks.solve import uncertainty
-from gapscope.events.pairing import KEY
 from gapscope.graph.build import Graph
 from gapscope.graph.kernels import NONE, turn, walk
 from gapscope.graph.replays import replay
@@ -173,21 +172,16 @@ def clock_bounds(graph: Graph, windows: Ints) -> Ints:
     return np.minimum(stacked, FINITE)
 
 
-def _keyed() -> list[pl.Expr]:
-    """Return the ranks as they stand in a handoff's key: null where it names a group instead."""
-    return [pl.when(pl.col("group").is_null()).then(f"{side}_rank").alias(side) for side in ("src", "dst")]
-
-
 def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
     """Return the node that each walk begins at."""
     consumers = graph.context.deciding_ops.filter(pl.col("mark") == "consume").select(
-        *KEY,
+        "handoff",
         pl.col("item").cast(pl.Int64),
         dst_rank=pl.coalesce("side_rank", "dst").cast(handoffs.schema["dst_rank"]),
         consumer_start_ns=pl.col("start").cast(pl.Int64),
     )
-    same = [*KEY, "dst_rank", "consumer_start_ns"]
-    on_device = handoffs.with_columns(_keyed()).join(
+    same = ["handoff", "dst_rank", "consumer_start_ns"]
+    on_device = handoffs.with_columns(handoff=graph.context.numbers_of(handoffs)).join(
         consumers.unique(same, keep="first", maintain_order=True), on=same, how="left", nulls_equal=True,
         maintain_order="left",
     )  # fmt: skip
@@ -200,18 +194,14 @@ def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
 
 def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:
     """Return, for consumers on the host, the node before them on their thread."""
-    items, ends = graph.items, graph.context.ends
-    if ends is None or not items.hosts.height:
+    items, context = graph.items, graph.context
+    if context.ends is None or not items.hosts.height:
         return pl.Series([None] * handoffs.height, dtype=pl.Int64)
-    consume = ends.brackets.filter(pl.col("mark") == "consume").sort("mark_id")
-    consume = consume.select(*KEY, "source", "process", "thread")
-    keys = handoffs.with_row_index("walk").with_columns(_keyed()).select("walk", *KEY, "consumer_start_ns")
+    consume = context.brackets.filter(pl.col("mark") == "consume").sort("mark_id")
+    consume = consume.select("handoff", "source", "process", "thread")
+    keys = handoffs.select("consumer_start_ns", handoff=context.numbers_of(handoffs))
     threads = keys.join(
-        consume.unique(KEY, keep="first", maintain_order=True),
-        on=KEY,
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
+        consume.unique("handoff", keep="first", maintain_order=True), on="handoff", how="left", maintain_order="left"
     )
     lanes = items.lanes.filter("is_host").with_row_index("place")
     place = threads.join(lanes, on=["source", "process", "thread"], how="left", maintain_order="left")
