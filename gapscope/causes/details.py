@@ -34,12 +34,22 @@ def details(known: Known, steps: pl.DataFrame) -> pl.Series:
             pl.format("consuming handoff {}", "stage_of")
         ),
     )
-    has_more = pl.any_horizontal(
-        pl.col("overhead", "unpaired", "sharer", "put_first", "stage_of").is_not_null()
-    ) | ((pl.col("other") != NONE) | cause.is_in(["peer_wait", "movement"]))
+    has_more = pl.any_horizontal(pl.col("overhead", "unpaired", "sharer", "put_first", "stage_of").is_not_null()) | (
+        (pl.col("other") != NONE) | cause.is_in(["peer_wait", "movement"])
+    )
     row = steps.select(has_more.fill_null(value=False).arg_true()).to_series()
     few = steps.select(
-        "walk", "start_ns", "end_ns", "item", "cause", "overhead", "unpaired", "sharer", "put_first", "other", "stage_of"
+        "walk",
+        "start_ns",
+        "end_ns",
+        "item",
+        "cause",
+        "overhead",
+        "unpaired",
+        "sharer",
+        "put_first",
+        "other",
+        "stage_of",
     )[row]
     few = few.with_columns(
         activity=known.activity.table["overhead"].gather(few["overhead"]),
@@ -98,7 +108,5 @@ def _rates(known: Known, steps: pl.DataFrame) -> pl.Series:
     took = pl.col("ns").sum().over("walk", "item")
     rate = (pl.col("moved") / took).round(3)  # bytes in a nanosecond are gigabytes in a second
     return rows.select(
-        pl.when((took > 0) & pl.col("item").is_not_null()).then(
-            pl.format("{} bytes at {} GB/s", "moved", rate)
-        )
+        pl.when((took > 0) & pl.col("item").is_not_null()).then(pl.format("{} bytes at {} GB/s", "moved", rate))
     ).to_series()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from gapscope.graph import Graph
-
-COMMUNICATION = "(?i)nccl|rccl"
-"""What the names of communication kernels have in them."""
 
 
 def graph_lanes(graph: Graph) -> pl.DataFrame:
@@ -23,23 +19,6 @@ def graph_lanes(graph: Graph) -> pl.DataFrame:
         "source", "process", "rank", "thread", "device", "is_host",
         label=pl.when("is_host").then(thread).otherwise(stream),
     )  # fmt: skip
-
-
-def matching(names: pl.Series, pattern: str, but: str | None = None) -> pl.Series:
-    """Return which names match a regular expression; each different name is looked at once, and a null matches nothing.
-
-    Args:
-        names: Categorical.
-        pattern: The expression.
-        but: A name that is none of them all the same.
-    """
-    different = names.unique().drop_nulls()
-    codes, all_codes = (values.to_physical().fill_null(0).to_numpy() for values in (names, different))
-    is_hit = np.zeros(int(all_codes.max(initial=0)) + 1, np.bool_)
-    texts = different.cast(pl.String)
-    is_hit[all_codes] = (texts.str.contains(pattern) & texts.ne_missing(but)).to_numpy()
-    found = pl.Series(is_hit[codes])
-    return found & names.is_not_null() if names.null_count() else found
 
 
 def item_names(graph: Graph, item: pl.Series) -> pl.Series:
@@ -93,10 +72,10 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     """Return one row per walked handoff, by ``walk``.
 
     Returns:
-        ``handoff`` (see `gapscope.graph.context.Context.numbers_of`), ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of
-        the call that launched the receiving operation; on the host the begin of the receive), ``bracket_ns`` and
-        ``bracket_end_ns`` (of the receive, common timebase), ``transport``, ``step``, ``microbatch``,
-        ``size_bytes``, ``messages``.
+        ``handoff`` (see `gapscope.graph.context.Context.numbers_of`), ``handoff_id``, ranks, channel and seq, the
+        events, ``receive_launched_ns`` (end of the call that launched the receiving operation; on the host the begin of
+        the receive), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common timebase), ``transport``, ``step``,
+        ``microbatch``, ``size_bytes``, ``messages``.
     """
     rows = handoffs.with_row_index("walk").with_columns(
         pl.col("walk").cast(pl.Int64), handoff=graph.context.numbers_of(handoffs)
@@ -110,7 +89,7 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _receives(graph: Graph) -> pl.DataFrame:
-    """Return, by ``handoff`` and destination, when the receiving operation had been launched, and the receive bracket."""
+    """Return, by ``handoff`` and destination, when the receiving operation had been launched; and the bracket."""
     ops, items = graph.context.deciding_ops, graph.items
     # A collective may be one operation that the submit launched: that is what receives, too.
     is_received = pl.col("mark") == "receive"

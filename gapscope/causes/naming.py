@@ -17,7 +17,7 @@ import polars as pl
 
 from gapscope.causes.all_ranks import Transfers
 from gapscope.causes.cutting import Spans, cut_at
-from gapscope.causes.facts import graph_lanes, item_names, matching
+from gapscope.causes.facts import graph_lanes, item_names
 from gapscope.causes.membership import Membership, with_membership
 from gapscope.causes.names import CAUSE
 from gapscope.causes.overhead import Profiling, activity_of, with_overhead
@@ -25,6 +25,7 @@ from gapscope.causes.peers import lonely_of, with_unknown_peers
 from gapscope.causes.schedule import stages_of, with_schedule
 from gapscope.causes.sharing import sharers_of, with_device_sharing
 from gapscope.graph import Graph
+from gapscope.graph.context import matching
 from gapscope.graph.edges import TYPES
 from gapscope.graph.kernels import ACK, BODY, HOST_GAP, LEAD, NONE, RESIDUAL, UNKNOWN, VIA_ACK, fixed, leaf, part
 
@@ -52,8 +53,8 @@ _NAMES = (
     "movement", "submit_call", "late_submission", "schedule", "late_launch", "late_receive", "head_of_line",
     "consumer_busy", "stream_queueing", *sorted({*_RESIDUALS.values()} - {"slot_wait"}),
 )  # fmt: skip
-"""Causes by the numbers that they have here, the first of them these: compiled code keeps its constants, so it takes none
-from another file."""
+"""Causes by the numbers that they have here, the first of them as follows: what is compiled is not compiled anew when
+another file changes."""
 (
     _UNEXPLAINED, _PROFILER_OVERHEAD, _SLOT_WAIT, _DEVICE_SHARING, _METADATA_WAIT, _PEER_WAIT, _UPSTREAM_COMPUTE,
     _MOVEMENT, _SUBMIT_CALL, _LATE_SUBMISSION, _SCHEDULE, _LATE_LAUNCH, _LATE_RECEIVE, _HEAD_OF_LINE, _CONSUMER_BUSY,
@@ -165,10 +166,10 @@ def _with_items(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
     lane, side = np.empty(steps.height, np.int32), np.empty(steps.height, np.uint8)
     given = (item.fill_null(NONE).to_numpy(), steps["walk"].to_numpy(), known.graph.items.lane, *ranks)
     _locate(*(fixed(values) for values in given), lane, side)
-    lane = pl.Series(lane).set(item.is_null(), None) if item.null_count() else pl.Series(lane)
+    lanes_of = pl.Series(lane).set(item.is_null(), None) if item.null_count() else pl.Series(lane)
     is_ack = (pl.col("what") == RESIDUAL) & (pl.col("edge") == ACK).fill_null(value=False)
     return steps.with_columns(
-        lane=lane, item_rank=lanes["rank"].gather(lane), is_host=lanes["is_host"].gather(lane),
+        lane=lanes_of, item_rank=lanes["rank"].gather(lanes_of), is_host=lanes["is_host"].gather(lanes_of),
         name=item_names(known.graph, item), side=pl.Series(SIDE.categories, dtype=SIDE).gather(side),
         is_slot=is_ack | ((pl.col("passed") & VIA_ACK) != 0),
     )  # fmt: skip
@@ -195,12 +196,12 @@ def _causes(known: Known, steps: pl.DataFrame) -> pl.Series:
     """Return the cause of each step."""
     facts, flags = known.facts, ("is_host", "is_long", "moves", "passes_own")
     by_hosts = facts["transport"].is_in(["gloo", "unknown"]).fill_null(value=True)
-    of_walks = _Facts(
+    of_walks = _Facts._make([
         *(fixed(facts[c].fill_null(_NEVER).to_numpy()) for c in ("submit_ns", "bracket_ns")),
         *(fixed(facts[c].fill_null(-_NEVER).to_numpy()) for c in ("receive_launched_ns", "bracket_end_ns")),
         fixed(by_hosts.to_numpy()),
-    )
-    given = _Steps(
+    ])  # fmt: skip
+    given = _Steps._make([
         *(fixed(steps[c].fill_null(NONE).to_numpy()) for c in ("walk", "start_ns", "item", "what", "edge", "passed")),
         fixed(steps["side"].to_physical().to_numpy()),
         *(fixed(steps[c].fill_null(value=False).to_numpy()) for c in flags),
@@ -208,7 +209,7 @@ def _causes(known: Known, steps: pl.DataFrame) -> pl.Series:
         *(fixed(steps[c].is_not_null().to_numpy()) for c in ("overhead", "sharer", "put_first")),
         fixed(steps["unpaired"].is_in(["waiting", "not split"]).fill_null(value=False).to_numpy()),
         fixed((steps["other"] != NONE).to_numpy()),
-    )
+    ])  # fmt: skip
     residual = fixed(np.array([_NAMES.index(_RESIDUALS.get(name, "unexplained")) for name in TYPES], np.uint8))
     found = np.empty(steps.height, np.uint8)
     _name(given, of_walks, known.graph.items.start, residual, found)
@@ -263,7 +264,7 @@ def _name(steps: _Steps, facts: _Facts, item_start: Ints, residual: Codes, found
 
 
 @part
-def _cause(  # noqa: C901, PLR0911 - one rule after the other
+def _cause(  # noqa: C901, PLR0911, PLR0912 - one rule after the other
     steps: _Steps, facts: _Facts, item_start: Ints, residual: Codes, s: int
 ) -> int:
     """Return the cause of a step from what it is of, where, and when."""
@@ -294,7 +295,7 @@ def _cause(  # noqa: C901, PLR0911 - one rule after the other
         return _UPSTREAM_COMPUTE
     if is_data:
         return _MOVEMENT
-    if what == HOST_GAP or what == LEAD or steps.is_host[s]:
+    if what in (HOST_GAP, LEAD) or steps.is_host[s]:
         if steps.side[s] == _SRC:
             return _SUBMIT_CALL if steps.start[s] >= facts.submit[w] else _LATE_SUBMISSION
         if steps.is_put_first[s]:

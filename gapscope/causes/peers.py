@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from gapscope.causes.cutting import cut_inside
-from gapscope.causes.facts import COMMUNICATION, matching
 from gapscope.events.pairing import KEY, message_facts
 from gapscope.graph import Graph
 from gapscope.graph.edges import TYPE
@@ -67,7 +66,7 @@ def lonely_of(graph: Graph) -> pl.DataFrame:
 def _kernels(graph: Graph) -> pl.DataFrame:
     """Return communication kernels without a known peer."""
     items = graph.items
-    communicating = matching(items.ops["name"], COMMUNICATION).arg_true()
+    communicating = pl.Series(graph.context.communicates).arg_true()
     lonely = _without(graph, communicating, "send_recv", "collective")
     names = items.ops["name"].gather(lonely).unique()
     if not len(names):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.clocks import Alignment
@@ -13,6 +15,9 @@ from gapscope.events.enclosing import LANE, by_thread, enclosed, nested_receives
 from gapscope.events.pairing import KEY
 from gapscope.graph.items import NONE, Items
 from gapscope.trace import Trace
+
+COMMUNICATION = "(?i)nccl|rccl"
+"""What the names of communication kernels have in them."""
 
 _OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
 _NO_ROWS = pl.DataFrame(schema={"mark_id": pl.UInt32, "item": pl.Int64})
@@ -37,9 +42,9 @@ class Context:
 
     @cached_property
     def handoffs(self) -> pl.DataFrame:
-        """Return the handoffs that brackets are of: their keys, and ``handoff``, a number, which is faster to look for."""
-        keys = pl.DataFrame(schema=dict.fromkeys(KEY, pl.Int64)) if self.ends is None else self.ends.brackets.select(KEY)
-        numbered = keys.unique(maintain_order=True).with_row_index("handoff")
+        """Return the handoffs that brackets are of: their keys, and ``handoff``, a number that stands for the key."""
+        assert self.ends is not None
+        numbered = self.ends.brackets.select(KEY).unique(maintain_order=True).with_row_index("handoff")
         return numbered.with_columns(pl.col("handoff").cast(pl.Int32))
 
     def numbers_of(self, handoffs: pl.DataFrame) -> pl.Series:
@@ -61,6 +66,11 @@ class Context:
         return self.ends.brackets.join(self.handoffs, on=KEY, how="left", nulls_equal=True, maintain_order="left")
 
     @cached_property
+    def communicates(self) -> npt.NDArray[np.bool_]:
+        """Return which operations are communication kernels, by their names."""
+        return matching(self.items.ops["name"], COMMUNICATION).to_numpy()
+
+    @cached_property
     def deciding_ops(self) -> pl.DataFrame:
         """Return which operations were launched inside which bracket, as far as edges and events hang on them.
 
@@ -68,9 +78,9 @@ class Context:
         last.
 
         Returns:
-            ``handoff`` (see `handoffs`), the columns of its key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
-            ``item``, ``start``, ``end`` (common timebase), ``is_nccl``, ``evidence`` (how it is known which operations
-            belong to the handoff), ordered by start.
+            ``handoff`` (see `handoffs`), the columns of its key, ``side_rank``, ``slot``, ``mark``, ``source``,
+            ``process``, ``thread``, ``item``, ``start``, ``end`` (common timebase), ``is_nccl``, ``evidence`` (how it
+            is known which operations belong to the handoff), ordered by start.
         """
         if self.ends is None:
             return self._described(_NO_ROWS)
@@ -94,7 +104,9 @@ class Context:
         """Return ``mark_id, item``: the brackets of marks around the calls that launched some operations."""
         assert self.ends is not None
         about = self.items.ops.select("is_declared", "correlation")[ops]
-        launch = about.with_columns(pl.col("correlation").cast(pl.Int64), self.items.call_of(ops).cast(pl.Int64), item=ops)
+        launch = about.with_columns(
+            pl.col("correlation").cast(pl.Int64), self.items.call_of(ops).cast(pl.Int64), item=ops
+        )
         launch = launch.filter(pl.col("call").is_not_null() & ~pl.col("is_declared"))
         launching = launch.unique("call", maintain_order=True)  # their ids are those of what they launched
         hosts = self.items.hosts_at(launching["call"])
@@ -130,19 +142,30 @@ class Context:
             return pl.DataFrame(schema=dict.fromkeys([*_BRACKET, "item", "start", "end", "is_nccl"], pl.Int64))
         rows = rows.unique(maintain_order=True)
         item = rows["item"].to_numpy()
-        name = self.items.ops["name"].gather(rows["item"])
         return (
             rows.join(self.brackets.select("mark_id", *_BRACKET), on="mark_id", maintain_order="left")
             .with_columns(
-                start=pl.Series(self.items.start[item]), end=pl.Series(self.items.end[item]), is_nccl=_matching(name)
+                start=pl.Series(self.items.start[item]),
+                end=pl.Series(self.items.end[item]),
+                is_nccl=pl.Series(self.communicates[item]),
             )
             .drop("mark_id")
             .sort("start", "item", maintain_order=True)
         )
 
 
-def _matching(names: pl.Series) -> pl.Series:
-    """Return which names are of NCCL or RCCL kernels; each different name is looked at once."""
-    different = names.unique()
-    hits = different.filter(different.cast(pl.String).str.contains("(?i)nccl|rccl"))
-    return names.to_physical().is_in(hits.to_physical().implode())
+def matching(names: pl.Series, pattern: str, but: str | None = None) -> pl.Series:
+    """Return which names match a regular expression; each different name is looked at once, and a null matches nothing.
+
+    Args:
+        names: Categorical.
+        pattern: The expression.
+        but: A name that is none of them all the same.
+    """
+    different = names.unique().drop_nulls()
+    codes, all_codes = (values.to_physical().fill_null(0).to_numpy() for values in (names, different))
+    is_hit = np.zeros(int(all_codes.max(initial=0)) + 1, np.bool_)
+    texts = different.cast(pl.String)
+    is_hit[all_codes] = (texts.str.contains(pattern) & texts.ne_missing(but)).to_numpy()
+    found = pl.Series(is_hit[codes])
+    return found & names.is_not_null() if names.null_count() else found

@@ -50,7 +50,7 @@ def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
         name: What the call's name contains: ``Write`` or ``Wait``.
 
     Returns:
-        ``handoff``, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase), ``is_batch``.
+        ``handoff, slot, call`` (number of the item), ``call_start, call_end`` (common timebase), ``is_batch``.
     """
     items = context.items
     numbers = (items.hosts["family"] == "stream_memop").arg_true().cast(pl.Int64) + items.n_ops
