@@ -89,6 +89,30 @@ class Context:
         began = starts.is_in(launched["start_ns"].unique().implode())
         return self._described(self._identified(launched, began.arg_true().cast(pl.Int64)))
 
+    @cached_property
+    def memory_calls(self) -> pl.DataFrame:
+        """Return the recorded stream memory calls inside each submit.
+
+        Returns:
+            ``handoff``, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase),
+            ``name``.
+        """
+        items, lane = self.items, ["source", "process", "thread"]
+        numbers = (items.hosts["family"] == "stream_memop").arg_true().cast(pl.Int64) + items.n_ops
+        calls = items.hosts_at(numbers).with_columns(
+            call=numbers,
+            call_start=pl.Series(items.start).gather(numbers),
+            call_end=pl.Series(items.end).gather(numbers),
+        )
+        brackets = self.brackets.filter(pl.col("mark") == "submit").select(
+            *lane, "handoff", "slot", bracket_ns="start_ns", bracket_end="end_ns"
+        )
+        inside = calls.sort("raw_start_ns").join_asof(
+            brackets.sort("bracket_ns"), left_on="raw_start_ns", right_on="bracket_ns", by=lane, check_sortedness=False
+        )
+        inside = inside.filter(pl.col("raw_start_ns") <= pl.col("bracket_end"))
+        return inside.select("handoff", "slot", "call", "call_start", "call_end", "name")
+
     def brackets_of(self, items: pl.Series) -> pl.DataFrame:
         """Return all brackets that launched some operations, in the columns of `deciding_ops`.
 

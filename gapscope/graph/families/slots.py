@@ -98,7 +98,7 @@ def _launched(context: Context, items: pl.Series) -> pl.Series:
 def _with_wait_recorded(context: Context, sent: pl.DataFrame) -> pl.DataFrame:
     """Add ``wait_recorded``: a wait for a flag is recorded before the transfer, or its tool records none at all."""
     begin = sent.select("handoff", launch_ns=launch_starts(context, sent["item"]))
-    waits = memory_calls(context, "submit", "Wait").join(begin, on="handoff")
+    waits = memory_calls(context, "Wait").join(begin, on="handoff")
     # A batch may hold a wait if it comes before the transfer.
     waits = waits.filter(~pl.col("is_batch") | (pl.col("call_end") <= pl.col("launch_ns")))
     waits = waits.select("handoff", has_wait=pl.lit(value=True))
