@@ -27,7 +27,7 @@ from gapscope.request import TABLES, Request
 from gapscope.schema import EXPOSURE, FIXES, INTERFERENCE, MESSAGES, SCHEMA_VERSION, SLACK, UNITS, WAITING, dtypes
 from gapscope.trace import Origin, Trace
 from gapscope.version import VERSION
-from gapscope.writing import replacing, write_table
+from gapscope.writing import replacing, table_file
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -64,6 +64,7 @@ class Analysis:
         stages: Returns what `timebase` and `model` are of; of results that were computed before, both are computed
             when asked for.
         is_kept: These are results that an earlier look at the same contents computed, from the cache.
+        entry: Where the cache keeps the files of the tables; None: it does not, or this was made of another analysis.
     """
 
     opened: Callable[[], Trace] = field(repr=False)
@@ -81,6 +82,7 @@ class Analysis:
     slack: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dtypes(SLACK)), repr=False)
     stages: Callable[[], Stages] | None = field(default=None, repr=False)
     is_kept: bool = field(default=False, repr=False)
+    entry: Path | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def trace(self) -> Trace:
@@ -122,14 +124,16 @@ class Analysis:
             UsageError: The directory cannot be written to.
         """
         out = Path(directory)
-        findings, summary = findings_to_json(self.findings, SCHEMA_VERSION), json.dumps(self.summary, indent=1) + "\n"
-        version = {"schema_version": str(SCHEMA_VERSION), SUMMARY_KEY: summary_digest(summary)}
+        findings, summary = findings_to_json(self.findings, SCHEMA_VERSION), summary_text(self.summary)
+        version = file_metadata(summary)
+        kept = None if self.entry is None else results.files(self.entry, TABLES, version)
         try:
             out.mkdir(parents=True, exist_ok=True)
             with ExitStack() as files:
                 beside = {name: files.enter_context(replacing(out / name)) for name in OUTPUTS}
                 for name in TABLES:
-                    write_table(getattr(self, name), beside[f"{name}.parquet"], version)
+                    content = table_file(getattr(self, name), version) if kept is None else kept[name]
+                    beside[f"{name}.parquet"].write_bytes(content)
                 beside["findings.json"].write_text(findings)
                 beside["summary.json"].write_text(summary)
         except OSError as error:
@@ -262,18 +266,20 @@ def analyze(
     if not is_whole:
         options = replace(options, window=window)
     if window is None or window.last_n is None:  # how many steps there are, only the marks tell
-        kept = _kept(known_origin(paths, options), request)
-        if kept is not None:
-            return _made_before(cache(lambda: load(paths, options)), request, kept)
+        found = _kept(known_origin(paths, options), request)
+        if found is not None:
+            return _made_before(cache(lambda: load(paths, options)), request, *found)
     trace = _loaded(paths, options, progress)
     request = _with_last(request, window, trace)
-    kept = _kept(trace.origin, request)
-    if kept is not None:
-        return _made_before(lambda: trace, request, kept)
+    found = _kept(trace.origin, request)
+    if found is not None:
+        return _made_before(lambda: trace, request, *found)
     analysis = _computed(trace, request, progress)
     if trace.origin is not None:
-        tables = {name: getattr(analysis, name) for name in TABLES}
-        results.store(_entry(trace.origin, request), results.Kept(tables, analysis.findings, analysis.summary))
+        tables, entry = {name: getattr(analysis, name) for name in TABLES}, _entry(trace.origin, request)
+        kept = results.Kept(tables, analysis.findings, analysis.summary)
+        if results.store(entry, kept, file_metadata(summary_text(analysis.summary))) is None:
+            analysis.__dict__["entry"] = entry
     return analysis
 
 
@@ -281,12 +287,16 @@ def _entry(origin: Origin, request: Request) -> Path:
     return results.entry_of(origin.cache_dir, origin.digest, request)
 
 
-def _kept(origin: Origin | None, request: Request) -> results.Kept | None:
-    """Return what was computed before for a request."""
-    return None if origin is None else results.find(_entry(origin, request), TABLES)
+def _kept(origin: Origin | None, request: Request) -> tuple[results.Kept, Path] | None:
+    """Return what was computed before for a request, and where it is kept."""
+    if origin is None:
+        return None
+    entry = _entry(origin, request)
+    kept = results.find(entry, TABLES)
+    return None if kept is None else (kept, entry)
 
 
-def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Kept) -> Analysis:
+def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Kept, entry: Path) -> Analysis:
     def stages() -> Stages:
         from gapscope.pipeline import Stages  # noqa: PLC0415 - see above
 
@@ -295,7 +305,7 @@ def _made_before(opened: Callable[[], Trace], request: Request, kept: results.Ke
     analysis = Analysis(
         opened, findings=kept.findings, selection=request.selection, stages=stages, is_kept=True, **kept.tables
     )
-    analysis.__dict__["summary"] = kept.summary  # as the cached property would
+    analysis.__dict__.update(summary=kept.summary, entry=entry)  # as the cached property would, and `analyze` does
     return analysis
 
 
@@ -330,6 +340,20 @@ def _with_last(request: Request, window: Window | None, trace: Trace) -> Request
     if steps.is_empty():
         raise UsageError("The last steps were asked for, but no mark names a step.")
     return replace(request, steps=window.steps_of(steps))
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """Return the content of ``summary.json``."""
+    return json.dumps(summary, indent=1) + "\n"
+
+
+def file_metadata(summary: str) -> dict[str, str]:
+    """Return what the Parquet files of an analysis say of themselves.
+
+    Args:
+        summary: Its ``summary.json``.
+    """
+    return {"schema_version": str(SCHEMA_VERSION), SUMMARY_KEY: summary_digest(summary)}
 
 
 def summary_digest(summary: str) -> str:

@@ -1,7 +1,8 @@
 """Results of analyses that were made before, kept beside the tables of the files they were made from.
 
-An entry of the cache folder, ``results/<key>/``, holds the tables of one analysis as Parquet, and ``index``: one line,
-a digest of the rest, which is JSON: digests of the tables, findings, summary. The key is made of the contents of all
+An entry of the cache folder, ``results/<key>/``, holds the tables of one analysis as the Parquet files that they are
+written to elsewhere, and ``index``: one line, a digest of the rest, which is JSON: what these files say of themselves,
+their digests, findings, summary. The key is made of the contents of all
 files, of what was asked, and of the version of gapscope and its own files: whatever could change a number changes the
 key. As every entry of the cache it appears at once and whole.
 """
@@ -24,6 +25,7 @@ from gapscope.entries import digest_of, discard, sealed, staged, unsealed
 from gapscope.findings import Finding
 from gapscope.schema import SCHEMA_VERSION
 from gapscope.version import VERSION
+from gapscope.writing import table_file
 
 INDEX = "index"
 
@@ -65,40 +67,63 @@ def find(entry: Path, names: Iterable[str]) -> Kept | None:
     if not entry.is_dir():
         return None
     try:
-        stored = json.loads(unsealed((entry / INDEX).read_text()))
-        tables = {}
-        for name in names:
-            content = (entry / f"{name}.parquet").read_bytes()
-            if digest_of(content) != stored["digests"][name]:
-                raise ValueError(name)
-            tables[name] = pl.read_parquet(BytesIO(content))
+        stored = _index(entry)
+        tables = {name: pl.read_parquet(BytesIO(_file(entry, name, stored))) for name in names}
         return Kept(tables, [Finding(**f) for f in stored["findings"]], stored["summary"])
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
         discard(entry)
         return None
 
 
-def store(entry: Path, kept: Kept) -> str | None:
+def files(entry: Path, names: Iterable[str], metadata: Mapping[str, str]) -> dict[str, bytes] | None:
+    """Return the Parquet files of tables kept at an entry, as `store` wrote them; None: they cannot be used.
+
+    Args:
+        entry: Result of `entry_of`.
+        names: The tables.
+        metadata: What they have to say of themselves.
+    """
+    try:
+        stored = _index(entry)
+        return {name: _file(entry, name, stored) for name in names} if stored["metadata"] == metadata else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def store(entry: Path, kept: Kept, metadata: Mapping[str, str]) -> str | None:
     """Keep results; return why that failed, or None.
 
     Args:
         entry: Result of `entry_of`.
         kept: The results.
+        metadata: What the files of the tables say of themselves.
     """
     try:
         with staged(entry) as staging:
             digests = {}
             for name, table in kept.tables.items():
-                whole = BytesIO()
-                table.write_parquet(whole, compression="lz4", statistics=False)
-                digests[name] = digest_of(whole.getbuffer())
-                (staging / f"{name}.parquet").write_bytes(whole.getbuffer())
+                content = table_file(table, metadata)
+                digests[name] = digest_of(content)
+                (staging / f"{name}.parquet").write_bytes(content)
             findings = [asdict(f) for f in kept.findings]
-            said = json.dumps({"digests": digests, "findings": findings, "summary": kept.summary})
-            (staging / INDEX).write_text(sealed(said))
+            said = {"metadata": metadata, "digests": digests, "findings": findings, "summary": kept.summary}
+            (staging / INDEX).write_text(sealed(json.dumps(said)))
     except (OSError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
         return str(error)
     return None
+
+
+def _index(entry: Path) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(unsealed((entry / INDEX).read_text()))
+    return said
+
+
+def _file(entry: Path, name: str, stored: Mapping[str, Any]) -> bytes:
+    """Return the file of a table; raise if it is not what was written."""
+    content = (entry / f"{name}.parquet").read_bytes()
+    if digest_of(content) != stored["digests"][name]:
+        raise ValueError(name)
+    return content
 
 
 @once

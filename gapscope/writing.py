@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import EACCES
 from io import BytesIO
@@ -53,17 +53,13 @@ def replacing(path: str | PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def write_table(table: pl.DataFrame, path: Path, metadata: dict[str, str]) -> None:
-    """Write a table as Parquet.
+def table_file(table: pl.DataFrame, metadata: Mapping[str, str]) -> memoryview:
+    """Return a table as a Parquet file.
 
     Args:
         table: The table.
-        path: The file; such as `replacing` yields.
         metadata: What else the file says of itself.
-
-    Raises:
-        OSError: The file cannot be written.
     """
     whole = BytesIO()  # polars, writing to the file itself, does not tell a full disk from a broken table
-    table.write_parquet(whole, metadata=metadata)
-    path.write_bytes(whole.getbuffer())
+    table.write_parquet(whole, metadata=dict(metadata))
+    return whole.getbuffer()

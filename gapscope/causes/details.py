@@ -8,8 +8,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from gapscope.causes.facts import handoff_names
 from gapscope.causes.naming import Known
-from gapscope.graph.kernels import HOST_GAP, LEAD
+from gapscope.causes.sharing import sharer_names
+from gapscope.graph.kernels import HOST_GAP, LEAD, NONE
 
 
 def details(known: Known, steps: pl.DataFrame) -> pl.Series:
@@ -22,27 +24,44 @@ def details(known: Known, steps: pl.DataFrame) -> pl.Series:
     own = _of_names(known, steps)
     cause = pl.col("cause")
     said = pl.coalesce(
-        "overhead",
+        "activity",
         pl.when(pl.col("unpaired") == "not split").then(pl.lit("peer not known: wait and transfer, not split")),
         pl.when(cause == "peer_wait").then(pl.lit("peer not known")),
-        pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "sharer")),
-        pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "put_first")),
-        pl.when(pl.col("other_handoff").is_not_null()).then(pl.format("of handoff {}", "other_handoff")),
+        pl.when(pl.col("sharer").is_not_null()).then(pl.format("after {}", "last")),
+        pl.when(cause == "schedule").then(pl.format("the stage of handoff {} first", "stage")),
+        pl.format("of handoff {}", "handoff"),
         pl.when((cause == "slot_wait") & pl.col("stage_of").is_not_null()).then(
             pl.format("consuming handoff {}", "stage_of")
         ),
     )
-    has_more = pl.any_horizontal(
-        pl.col("overhead", "unpaired", "sharer", "put_first", "other_handoff", "stage_of").is_not_null()
-    ) | cause.is_in(["peer_wait", "movement"])
+    has_more = pl.any_horizontal(pl.col("overhead", "unpaired", "sharer", "put_first", "stage_of").is_not_null()) | (
+        (pl.col("other") != NONE) | cause.is_in(["peer_wait", "movement"])
+    )
     row = steps.select(has_more.fill_null(value=False).arg_true()).to_series()
     few = steps.select(
-        "walk", "start_ns", "end_ns", "item", "cause", "overhead", "unpaired", "sharer", "put_first", "other_handoff",
+        "walk",
+        "start_ns",
+        "end_ns",
+        "item",
+        "cause",
+        "overhead",
+        "unpaired",
+        "sharer",
+        "put_first",
+        "other",
         "stage_of",
-    )[row]  # fmt: skip
+    )[row]
+    few = few.with_columns(
+        activity=known.activity.table["overhead"].gather(few["overhead"]),
+        last=sharer_names(known.graph, known.sharers, few["sharer"]),
+        stage=handoff_names(known.graph, known.stages.table["handoff"].gather(few["put_first"])),
+        handoff=handoff_names(known.graph, few["other"]),
+    )
     found = few.select(said).to_series()
-    rates = _rates(known, few)
-    return own.scatter(row, found.zip_with(found.is_not_null(), rates.zip_with(rates.is_not_null(), own.gather(row))))
+    moving = (few["cause"] == "movement").arg_true()
+    rates, else_said = _rates(known, few[moving]), own.gather(row)
+    else_said.scatter(moving, rates.zip_with(rates.is_not_null(), else_said.gather(moving)))
+    return own.scatter(row, found.zip_with(found.is_not_null(), else_said))
 
 
 def _of_names(known: Known, steps: pl.DataFrame) -> pl.Series:
@@ -78,19 +97,16 @@ def _of_names(known: Known, steps: pl.DataFrame) -> pl.Series:
 
 
 def _rates(known: Known, steps: pl.DataFrame) -> pl.Series:
-    """Return bytes and rate of a transfer in words; null: not known, or one operation carries several messages."""
+    """Return bytes and rate of transfers in words; null: not known, or one operation carries several messages."""
     sizes, n = known.graph.items.ops["size_bytes"], known.graph.items.n_ops
     item = steps["item"]
     of_item = sizes.gather(item.set((item >= n).fill_null(value=True), None)).cast(pl.Int64)
     of_walk = known.facts.select(pl.when(pl.col("messages") == 1).then("size_bytes")).to_series().gather(steps["walk"])
-    rows = steps.select("walk", "item", "cause", ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
+    rows = steps.select("walk", "item", ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
         moved=of_item.zip_with(of_item.is_not_null(), of_walk)
     )
-    is_moving = pl.col("cause") == "movement"
-    took = pl.col("ns").filter(is_moving).sum().over("walk", "item")
+    took = pl.col("ns").sum().over("walk", "item")
     rate = (pl.col("moved") / took).round(3)  # bytes in a nanosecond are gigabytes in a second
     return rows.select(
-        pl.when(is_moving & (took > 0) & pl.col("item").is_not_null()).then(
-            pl.format("{} bytes at {} GB/s", "moved", rate)
-        )
+        pl.when((took > 0) & pl.col("item").is_not_null()).then(pl.format("{} bytes at {} GB/s", "moved", rate))
     ).to_series()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gapscope.cause_names import OUTSIDE
-from gapscope.causes.facts import COMMUNICATION, graph_lanes, matching
+from gapscope.causes.facts import graph_lanes
 from gapscope.causes.owners import Tiles, owned_pieces
 from gapscope.causes.tiles import Explained
 from gapscope.causes.units import Units
@@ -136,8 +136,7 @@ def _groups(graph: Graph) -> _Groups:
     ranks = lanes["rank"].unique(maintain_order=True)
     number = lanes.select(pl.col("rank").replace_strict(ranks, pl.int_range(len(ranks), eager=True))).to_series()
     group = 4 * number.to_numpy().astype(np.int32) + 2 * (~lanes["is_host"]).to_numpy()
-    is_work = items.ops["kind"].is_in(["kernel", "graph"])
-    computes = (is_work & ~matching(items.ops["name"], COMMUNICATION)).to_numpy()
+    computes = items.ops["kind"].is_in(["kernel", "graph"]).to_numpy() & ~graph.context.communicates
     return _Groups(ranks.cast(pl.Int64), fixed(group.astype(np.int32)), fixed(computes))
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
-from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
-
-COMMUNICATION = "(?i)nccl|rccl"
-"""What the names of communication kernels have in them."""
 
 
 def graph_lanes(graph: Graph) -> pl.DataFrame:
@@ -24,21 +19,6 @@ def graph_lanes(graph: Graph) -> pl.DataFrame:
         "source", "process", "rank", "thread", "device", "is_host",
         label=pl.when("is_host").then(thread).otherwise(stream),
     )  # fmt: skip
-
-
-def matching(names: pl.Series, pattern: str) -> pl.Series:
-    """Return which names match a regular expression; each different name is looked at once, and a null matches nothing.
-
-    Args:
-        names: Categorical.
-        pattern: The expression.
-    """
-    different = names.unique().drop_nulls()
-    codes, all_codes = (values.to_physical().fill_null(0).to_numpy() for values in (names, different))
-    is_hit = np.zeros(int(all_codes.max(initial=0)) + 1, np.bool_)
-    is_hit[all_codes] = different.cast(pl.String).str.contains(pattern).to_numpy()
-    found = pl.Series(is_hit[codes])
-    return found & names.is_not_null() if names.null_count() else found
 
 
 def item_names(graph: Graph, item: pl.Series) -> pl.Series:
@@ -68,7 +48,19 @@ def item_facts(graph: Graph, item: pl.Series) -> pl.DataFrame:
     return lanes.select(item=number, item_rank="rank", label=pl.format("rank {} {} ({})", "rank", name, "label"))
 
 
-def handoff_name() -> pl.Expr:
+def handoff_names(graph: Graph, numbers: pl.Series) -> pl.Series:
+    """Return the keys of some handoffs as text; null: of none.
+
+    Args:
+        graph: The graph.
+        numbers: See `gapscope.graph.context.Context.handoffs`; `NONE` or null: none.
+    """
+    different = numbers.filter(numbers >= 0).unique()
+    names = graph.context.handoffs[different].select(_handoff_name()).to_series()
+    return numbers.replace_strict(different, names, default=None, return_dtype=pl.String)
+
+
+def _handoff_name() -> pl.Expr:
     """Return the key of a handoff as text, from the columns of a key."""
     pair = pl.format("{}>{}/{}/{}", "src", "dst", "channel", "seq")
     group = pl.format("{}/{}/{}", "group", "channel", "seq")
@@ -80,38 +72,33 @@ def handoff_facts(graph: Graph, handoffs: pl.DataFrame) -> pl.DataFrame:
     """Return one row per walked handoff, by ``walk``.
 
     Returns:
-        The key as ``key_text``, ``handoff_id``, ranks, channel and seq, the events, ``receive_launched_ns`` (end of
-        the call that launched the receiving operation; on the host the begin of the receive), ``bracket_ns`` and
-        ``bracket_end_ns`` (of the receive, common timebase), ``transport``, ``step``, ``microbatch``,
-        ``size_bytes``, ``messages``.
+        ``handoff`` (see `gapscope.graph.context.Context.numbers_of`), ``handoff_id``, ranks, channel and seq, the
+        events, ``receive_launched_ns`` (end of the call that launched the receiving operation; on the host the begin of
+        the receive), ``bracket_ns`` and ``bracket_end_ns`` (of the receive, common timebase), ``transport``, ``step``,
+        ``microbatch``, ``size_bytes``, ``messages``.
     """
     rows = handoffs.with_row_index("walk").with_columns(
-        pl.col("walk").cast(pl.Int64),
-        src=pl.when(pl.col("group").is_null()).then("src_rank"),
-        dst=pl.when(pl.col("group").is_null()).then("dst_rank"),
+        pl.col("walk").cast(pl.Int64), handoff=graph.context.numbers_of(handoffs)
     )
-    rows = rows.with_columns(key_text=handoff_name())
-    rows = rows.join(_receives(graph), on=[*KEY, "dst_rank"], how="left", nulls_equal=True, maintain_order="left")
+    rows = rows.join(_receives(graph), on=["handoff", "dst_rank"], how="left", nulls_equal=True, maintain_order="left")
     return rows.select(
-        "walk", "handoff_id", "key_text", "src_rank", "dst_rank", "channel", "seq", "producer_finish_ns", "submit_ns",
+        "walk", "handoff_id", "handoff", "src_rank", "dst_rank", "channel", "seq", "producer_finish_ns", "submit_ns",
         "movement_start_ns", "available_ns", "consumer_start_ns", "receive_launched_ns", "bracket_ns", "bracket_end_ns",
         "uncertainty_ns", "step", "microbatch", "size_bytes", "messages", transport=pl.col("transport").cast(pl.String),
     )  # fmt: skip
 
 
 def _receives(graph: Graph) -> pl.DataFrame:
-    """Return, by key and destination, when the receiving operation had been launched, and the receive bracket."""
+    """Return, by ``handoff`` and destination, when the receiving operation had been launched; and the bracket."""
     ops, items = graph.context.deciding_ops, graph.items
-    ends = graph.context.ends
-    assert ends is not None
     # A collective may be one operation that the submit launched: that is what receives, too.
     is_received = pl.col("mark") == "receive"
     received = ops.filter(is_received | ((pl.col("mark") == "submit") & pl.col("group").is_not_null()))
-    received = received.sort(is_received, "end").unique([*KEY, "side_rank"], keep="last", maintain_order=True)
+    received = received.sort(is_received, "end").unique(["handoff", "side_rank"], keep="last", maintain_order=True)
     call = items.call_of(received["item"])
     launched = pl.Series(items.end).gather(call)
-    received = received.select(*KEY, dst_rank=pl.coalesce("side_rank", "dst"), receive_launched_ns=launched)
-    brackets = ends.brackets.filter(pl.col("mark") == "receive")
+    received = received.select("handoff", dst_rank=pl.coalesce("side_rank", "dst"), receive_launched_ns=launched)
+    brackets = graph.context.brackets.filter(pl.col("mark") == "receive")
     brackets = graph.context.alignment.domains.with_domain(brackets, None, "", "clock")
     shift = graph.context.alignment.offsets(brackets["clock"], brackets["start_ns"])
     spans = (
@@ -120,9 +107,9 @@ def _receives(graph: Graph) -> pl.DataFrame:
             start_ns=pl.col("start_ns") + shift,
             end_ns=pl.col("end_ns") + shift,
         )
-        .group_by([*KEY, "dst_rank"])
+        .group_by("handoff", "dst_rank")
         .agg(bracket_ns=pl.col("start_ns").min(), bracket_end_ns=pl.col("end_ns").max())
     )
-    facts = spans.join(received, on=[*KEY, "dst_rank"], how="full", nulls_equal=True, coalesce=True)
+    facts = spans.join(received, on=["handoff", "dst_rank"], how="full", nulls_equal=True, coalesce=True)
     # A receive on the host is asked for by its bracket alone.
     return facts.with_columns(receive_launched_ns=pl.coalesce("receive_launched_ns", "bracket_ns"))

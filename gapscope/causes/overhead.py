@@ -30,16 +30,17 @@ def with_overhead(activity: Spans, steps: pl.DataFrame) -> pl.DataFrame:
         steps: Steps with ``lane``, ``is_host``.
 
     Returns:
-        The steps with ``overhead`` (name of the activity; null: none) and ``overhead_level`` (how its thread is known,
-        a number of `gapscope.graph.edges.EVIDENCE`).
+        The steps with ``overhead``: the activity; null: none.
     """
     pairs = activity.met(steps, steps["is_host"].fill_null(value=False))
     steps, span = activity.cut(steps, pairs)
-    return steps.with_columns(activity.table[c].gather(span) for c in ("overhead", "overhead_level"))
+    return steps.with_columns(overhead=span)
 
 
 def activity_of(graph: Graph, lanes: pl.DataFrame) -> Spans:
-    """Return what the profiler did on threads, as `with_overhead` needs it.
+    """Return what the profiler did on threads: ``overhead`` (its name), and ``overhead_level``.
+
+    That is how its thread is known, a number of `gapscope.graph.edges.EVIDENCE`.
 
     Args:
         graph: The graph.

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from gapscope.causes.cutting import cut_inside
-from gapscope.causes.facts import COMMUNICATION, matching
 from gapscope.events.pairing import KEY, message_facts
 from gapscope.graph import Graph
 from gapscope.graph.edges import TYPE
@@ -20,6 +19,8 @@ from gapscope.graph.kernels import BODY
 
 FEWEST = 2
 """Kernels of one kind and size that are needed to tell waiting from moving."""
+
+UNPAIRED = pl.Enum(["waiting", "moving", "not split"])
 
 _CORRELATION = ["source", "process", "correlation"]
 _ALIKE = ["source", "process", "name", "role", "size_bytes"]
@@ -33,10 +34,10 @@ def with_unknown_peers(lonely: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         steps: Steps with ``item``, ``what``, ``start_ns``, ``end_ns``.
 
     Returns:
-        The steps with ``unpaired``: ``waiting``, ``moving`` or ``not split``; null: of anything else.
+        The steps with ``unpaired`` (`UNPAIRED`); null: of anything else.
     """
     if not lonely.height:
-        return steps.with_columns(unpaired=pl.lit(None, dtype=pl.String))
+        return steps.with_columns(unpaired=pl.lit(None, dtype=UNPAIRED))
     joined = steps.join(lonely, on="item", how="left", maintain_order="left")
     is_of = (pl.col("what") == BODY) & pl.col("is_alone").fill_null(value=False)
     moving = joined.select(pl.when(is_of).then("moving_ns")).to_series()
@@ -44,11 +45,11 @@ def with_unknown_peers(lonely: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         cut_inside(joined, moving)
         .with_columns(
             unpaired=pl.when(is_of & pl.col("moving_ns").is_null())
-            .then(pl.lit("not split"))
+            .then(pl.lit("not split", dtype=UNPAIRED))
             .when(is_of & (pl.col("start_ns") >= pl.col("moving_ns")))
-            .then(pl.lit("moving"))
+            .then(pl.lit("moving", dtype=UNPAIRED))
             .when(is_of)
-            .then(pl.lit("waiting"))
+            .then(pl.lit("waiting", dtype=UNPAIRED))
         )
         .drop("is_alone", "moving_ns")
     )
@@ -59,13 +60,13 @@ def lonely_of(graph: Graph) -> pl.DataFrame:
 
     ``moving_ns`` is when its bytes can have begun to move at the earliest; null: nothing tells.
     """
-    return pl.concat([_kernels(graph), _messages(graph)])
+    return pl.concat([_kernels(graph), _messages(graph)]).with_columns(pl.col("item").cast(pl.Int32))
 
 
 def _kernels(graph: Graph) -> pl.DataFrame:
     """Return communication kernels without a known peer."""
     items = graph.items
-    communicating = matching(items.ops["name"], COMMUNICATION).arg_true()
+    communicating = pl.Series(graph.context.communicates).arg_true()
     lonely = _without(graph, communicating, "send_recv", "collective")
     names = items.ops["name"].gather(lonely).unique()
     if not len(names):

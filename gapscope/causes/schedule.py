@@ -11,8 +11,6 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.causes.cutting import Spans
-from gapscope.causes.facts import handoff_name
-from gapscope.events.pairing import KEY
 from gapscope.graph import Graph
 
 _LANE = ["source", "process", "thread"]
@@ -23,12 +21,12 @@ def with_schedule(stages: Spans, facts: pl.DataFrame, steps: pl.DataFrame) -> pl
 
     Args:
         stages: Result of `stages_of`.
-        facts: Result of `gapscope.causes.facts.handoff_facts`: ``key_text``, ``step``, ``microbatch`` and
+        facts: Result of `gapscope.causes.facts.handoff_facts`: ``handoff``, ``step``, ``microbatch`` and
             ``available_ns`` are looked at.
         steps: Steps with ``lane``, ``side``.
 
     Returns:
-        The steps with ``put_first``: the handoff whose stage was issued first; null: of all other time.
+        The steps with ``put_first``: the stage that was issued first; null: of all other time.
     """
     pairs = stages.met(steps, steps["side"] == "dst")
     walk = steps["walk"].gather(pairs["step"])
@@ -38,16 +36,16 @@ def with_schedule(stages: Spans, facts: pl.DataFrame, steps: pl.DataFrame) -> pl
     rows = rows.filter(pl.col("stage_available_ns") > pl.col("available_ns"))
     columns = [c for c in stages.table.columns if c != "stage_available_ns"]
     rows = rows.hstack(stages.table.select(columns)[rows["span"]])
-    rows = rows.hstack(facts.select("key_text", "step", "microbatch")[rows["walk"]].rename({"step": "own_step"}))
+    rows = rows.hstack(facts.select("step", "microbatch", own="handoff")[rows["walk"]].rename({"step": "own_step"}))
     own, other = pl.struct(step="own_step", mb="microbatch"), pl.struct(step="stage_step", mb="stage_mb")
     put_first = (
-        (pl.col("key_text") != pl.col("put_first"))
+        (pl.col("own") != pl.col("handoff"))
         & pl.col("microbatch").is_not_null()
         & (own != other)
         & (pl.col("available_ns") <= pl.col("stage_end_ns"))
     )
     steps, span = stages.cut(steps, rows.filter(put_first).select("step", "span"))
-    return steps.with_columns(put_first=stages.table["put_first"].gather(span))
+    return steps.with_columns(put_first=span)
 
 
 def stages_of(graph: Graph, lanes: pl.DataFrame) -> Spans:
@@ -65,7 +63,7 @@ def _stages(graph: Graph) -> pl.DataFrame:
     ends, alignment = graph.context.ends, graph.context.alignment
     shape: dict[str, pl.DataType | type[pl.DataType]] = {
         **{c: graph.context.trace.marks.schema[c] for c in _LANE},
-        "begin": pl.Int64, "until": pl.Int64, "put_first": pl.String, "stage_step": pl.Int64, "stage_mb": pl.Int64,
+        "begin": pl.Int64, "until": pl.Int64, "handoff": pl.Int32, "stage_step": pl.Int64, "stage_mb": pl.Int64,
         "stage_available_ns": pl.Int64, "stage_end_ns": pl.Int64,
     }  # fmt: skip
     ops = graph.context.deciding_ops
@@ -73,11 +71,11 @@ def _stages(graph: Graph) -> pl.DataFrame:
         return pl.DataFrame(schema=shape)
     arrived = (
         ops.filter((pl.col("mark") == "receive") & pl.col("group").is_null())
-        .group_by(KEY)
+        .group_by("handoff")
         .agg(stage_available_ns=pl.col("end").max())
     )
-    stages = ends.brackets.filter((pl.col("mark") == "consume") & pl.col("mb").is_not_null() & ~pl.col("open"))
-    stages = stages.join(arrived, on=KEY, nulls_equal=True)
+    stages = graph.context.brackets.filter((pl.col("mark") == "consume") & pl.col("mb").is_not_null() & ~pl.col("open"))
+    stages = stages.join(arrived, on="handoff")
     stages = alignment.domains.with_domain(stages, None, "", "clock")
     shift = alignment.offsets(stages["clock"], stages["start_ns"])
     stages = stages.with_columns(begin=pl.col("start_ns") + shift, until=pl.col("end_ns") + shift)
@@ -85,7 +83,5 @@ def _stages(graph: Graph) -> pl.DataFrame:
         *_LANE, "begin", -pl.col("until")
     )
     is_outer = (pl.col("begin") >= pl.col("until").cum_max().shift().over(_LANE)).fill_null(value=True)
-    stages = stages.filter(is_outer).with_columns(
-        put_first=handoff_name(), stage_step="step", stage_mb="mb", stage_end_ns="until"
-    )
+    stages = stages.filter(is_outer).with_columns(stage_step="step", stage_mb="mb", stage_end_ns="until")
     return stages.select(pl.col(c).cast(t) for c, t in shape.items())

@@ -16,7 +16,7 @@ import polars as pl
 from gapscope.causes.cutting import cut_inside
 from gapscope.graph import Graph
 from gapscope.graph.items import Items
-from gapscope.graph.kernels import RESIDUAL, fixed, leaf
+from gapscope.graph.kernels import NONE, RESIDUAL, fixed, leaf
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -33,21 +33,26 @@ def with_device_sharing(sharers: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFr
     """Cut residuals where another process's kernel left the device, and add ``sharer``: that kernel; null: none.
 
     Args:
-        sharers: Result of `sharers_of`.
+        sharers: Result of `sharers_of`; ``sharer`` is a row of it.
         steps: Steps with ``item``, ``what``, ``is_host``.
     """
-    if not sharers.height:
-        return steps.with_columns(sharer=pl.lit(None, dtype=pl.String))
-    steps = steps.join(sharers, on="item", how="left", maintain_order="left")
-    is_held = (pl.col("what") == RESIDUAL) & ~pl.col("is_host") & pl.col("sharer_end").is_not_null()
-    held = steps.select(is_held.fill_null(value=False)).to_series()
-    steps = steps.with_columns(pl.when(held).then(c).alias(c) for c in ("sharer", "sharer_end"))
-    steps = cut_inside(steps, steps["sharer_end"])
-    return steps.drop("sharer_end")
+    sharer = np.full(steps.height, NONE, np.int32)
+    # Most steps are host time, which is not looked up.
+    held = steps.select(((pl.col("what") == RESIDUAL) & ~pl.col("is_host")).fill_null(value=False).arg_true())
+    row, items = held.to_series(), sharers["item"].to_numpy()
+    if len(items) and len(row):
+        item = steps["item"].gather(row).to_numpy()
+        at = np.minimum(np.searchsorted(items, item), len(items) - 1)
+        sharer[row.to_numpy()] = np.where(items[at] == item, at, NONE)
+    steps = steps.with_columns(sharer=pl.Series(sharer)).with_columns(pl.when(pl.col("sharer") != NONE).then("sharer"))
+    return cut_inside(steps, sharers["sharer_end"].gather(steps["sharer"]))
 
 
 def sharers_of(graph: Graph) -> pl.DataFrame:
-    """Return kernels before which another process's ran last on their device: ``item, sharer, sharer_end``."""
+    """Return kernels before which another process's ran last on their device: ``item``, ascending.
+
+    Also ``last`` and ``sharer_end``: that other kernel, and when it ended.
+    """
     items = graph.items
     # Hosts number their devices alike. A file that does not name its host is taken to be of the only one that is named.
     of_files = graph.context.trace.sources.select("source", "host")
@@ -60,7 +65,7 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
     owners = owners.with_columns(gpu=pl.struct("host", "device").rank("dense"))
     owners = owners.filter(pl.len().over("gpu") > 1).sort("gpu", "source", "process")
     if not owners.height:
-        return pl.DataFrame(schema={"item": pl.Int64, "sharer": pl.String, "sharer_end": pl.Int64})
+        return pl.DataFrame(schema={"item": pl.Int32, "last": pl.Int32, "sharer_end": pl.Int64})
     works = items.ops.select(is_work).to_series()
     found = []
     for _, here in owners.group_by("gpu", maintain_order=True):
@@ -68,13 +73,22 @@ def sharers_of(graph: Graph) -> pl.DataFrame:
             here.with_row_index("owner"), on=["source", "process", "device"], nulls_equal=True, maintain_order="left"
         )
         found.append(_changes(items, streams, works))
-    changes = pl.concat(found)
-    last = items.ops_at(changes["last"]).select(last_name=pl.col("name").cast(pl.String), last_rank="rank")
-    return changes.hstack(last).select(
-        pl.col("item").cast(pl.Int64),
-        sharer=pl.format("{} of rank {}", "last_name", "last_rank"),
-        sharer_end=pl.Series(items.end).gather(changes["last"]),
-    )
+    changes = pl.concat(found).sort("item")
+    return changes.with_columns(sharer_end=pl.Series(items.end[changes["last"].to_numpy()]))
+
+
+def sharer_names(graph: Graph, sharers: pl.DataFrame, rows: pl.Series) -> pl.Series:
+    """Return in words the kernels that had the device before; null: none.
+
+    Args:
+        graph: The graph.
+        sharers: Result of `sharers_of`.
+        rows: Rows of it; may repeat and hold nulls.
+    """
+    different = rows.drop_nulls().unique()
+    ops = graph.items.ops_at(sharers["last"].gather(different))
+    names = ops.select(pl.format("{} of rank {}", pl.col("name").cast(pl.String), "rank")).to_series()
+    return rows.replace_strict(different, names, default=None, return_dtype=pl.String)
 
 
 def _changes(items: Items, streams: pl.DataFrame, is_work: pl.Series) -> pl.DataFrame:

@@ -44,7 +44,8 @@ def summarize_causes(
     about_units, of_units = _counted_units(units, exposure)
     in_gaps = of_units.filter(pl.col("part") == "gap")
     counted = handoffs.filter(COUNTED).with_row_index(_NUMBER)
-    of_counted = _with_numbers(tiles, counted)
+    numbers = _numbers(tiles, counted)
+    of_counted = tiles.select(*_SUMMED, numbers).filter(pl.col(_NUMBER).is_not_null())
     edges = []
     for key, rows in counted.group_by(EDGE, maintain_order=True):
         mine = of_counted
@@ -78,22 +79,22 @@ def summarize_causes(
                 "dominant_ns": row["dominant_ns"],
                 "removable_ns": row["removable_ns"],
                 "next_cause": row["next_cause"],
-                "chain": chain(tiles.filter(pl.col("handoff_id") == row["handoff_id"])),
+                "chain": chain(tiles.filter(numbers == row[_NUMBER])),
             }
             for row in worst.iter_rows(named=True)
         ],
     }
 
 
-def _with_numbers(tiles: pl.DataFrame, handoffs: pl.DataFrame) -> pl.DataFrame:
-    """Return the tiles of some handoffs, with their numbers instead of their ids, in the columns that sums need."""
+def _numbers(tiles: pl.DataFrame, handoffs: pl.DataFrame) -> pl.Series:
+    """Return the number of the handoff that each tile is of; null: of none of these."""
     ids = tiles["handoff_id"]
     run = ids.rle_id()
     first = ids.filter(run.diff().fill_null(1) > 0)  # those of one handoff stand together: one look-up is enough
     numbers = first.to_frame().join(
         handoffs.select("handoff_id", _NUMBER), on="handoff_id", how="left", maintain_order="left"
     )  # fmt: skip
-    return tiles.select(*_SUMMED, numbers[_NUMBER].gather(run)).filter(pl.col(_NUMBER).is_not_null())
+    return numbers[_NUMBER].gather(run)
 
 
 def _uncertain_ns(tiles: pl.DataFrame) -> int:

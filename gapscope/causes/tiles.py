@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gapscope.cause_names import CAUSE
+from gapscope.cause_names import CAUSE, CAUSES
 from gapscope.causes.details import details
 from gapscope.causes.facts import handoff_facts, item_facts
 from gapscope.causes.headroom import about_causes
 from gapscope.causes.naming import Known, named
 from gapscope.graph import Graph, find_walks, walk_handoffs
 from gapscope.graph.edges import EVIDENCE, LEVEL
+from gapscope.graph.kernels import fixed, leaf
 from gapscope.graph.walks import Walks
 from gapscope.schema import HANDOFFS, TILES, dtypes
 
-_PHASE = pl.Enum(["consumer_wait", "movement", "start_wait", "submission"])
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.int8]
+
+_PHASES = ["submission", "start_wait", "movement", "consumer_wait"]
+"""In the order in which a gap passes them."""
 
 PASSED: dict[str, pl.DataType | type[pl.DataType]] = {
     "handoff_id": pl.String,
@@ -69,7 +75,9 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
         return Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs)
     walks = find_walks(graph, walked)
     known = Known.of(graph, handoff_facts(graph, walked))
-    stretches = [slice(first, first + _AT_ONCE) for first in range(0, walked.height, _AT_ONCE)]
+    turns = -(-walked.height // (_AT_ONCE * _WORKERS))
+    borders = np.linspace(0, walked.height, turns * _WORKERS + 1).astype(int).tolist()  # no worker is done long before
+    stretches = [slice(first, until) for first, until in pairwise(borders) if first < until]
     with ThreadPoolExecutor(_WORKERS) as pool:
         found = pool.map(lambda rows: _explained(known.part(rows), walked[rows], walks.part(rows)), stretches)
         parts = list(found)
@@ -82,7 +90,7 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
 
 def _explained(known: Known, walked: pl.DataFrame, walks: Walks) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return what `gapscope.causes.headroom.about_causes` says of some handoffs, their tiles, and what these are of."""
-    steps = named(known, walk_handoffs(known.graph, walked, walks).drop("next", "runner_up_ns"))
+    steps = named(known, walk_handoffs(known.graph, walked, walks))
     tiles = _tiles(known, steps)
     # What both have in common is there once.
     passed = tiles.select("handoff_id", "start_ns", "end_ns", "rank").hstack(steps.select("what", "item", "cause"))
@@ -92,54 +100,53 @@ def _explained(known: Known, walked: pl.DataFrame, walks: Walks) -> tuple[pl.Dat
 
 def _tiles(known: Known, steps: pl.DataFrame) -> pl.DataFrame:
     """Return table ``tiles``."""
-    begin, cause = pl.col("start_ns"), pl.col("cause")
-    # A cause is known no better than what its name rests on, however well the edge that the walk took is.
-    at_best = (
-        pl.when(cause == "unexplained")
-        .then(LEVEL["unknown"])
-        .when(cause.is_in(["device_sharing", "slot_wait"]) | pl.col("unpaired").is_not_null())
-        .then(LEVEL["inferred"])
-        .otherwise(0)
-    )
-    level = pl.coalesce("overhead_level", pl.max_horizontal("evidence", at_best))
-    evidence, lanes = pl.Series(EVIDENCE), known.lanes["label"]
-    of_walks = known.facts.select(
-        "handoff_id", "src_rank", "dst_rank", "channel", "seq", "uncertainty_ns", "submit_ns", "movement_start_ns",
-        "available_ns",
-    )  # fmt: skip
-    tiles = steps.hstack(of_walks[steps["walk"]]).select(
-        "handoff_id", "src_rank", "dst_rank", "channel", "seq", "uncertainty_ns", "start_ns", "end_ns", cause,
-        duration_ns=pl.col("end_ns") - begin,
-        phase=_phase(),
-        rank="item_rank",
-        op="name",
-        level=level,
-    )  # fmt: skip
+    evidence, labels, phases = pl.Series(EVIDENCE), known.lanes["label"], pl.Series(_PHASES)
+    level = _level(known, steps)
+    of_walks = known.facts.select("handoff_id", "src_rank", "dst_rank", "channel", "seq", "uncertainty_ns")
+    tiles = steps.select("start_ns", "end_ns", "cause", rank="item_rank", op="name").hstack(of_walks[steps["walk"]])
     tiles = tiles.with_columns(
-        lane=lanes.gather(steps["lane"]),
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        phase=phases.gather(_phase(known.facts, steps)),
+        lane=labels.gather(steps["lane"]),
         detail=details(known, steps),
-        evidence=evidence.gather(tiles["level"]),
+        evidence=evidence.gather(level),
         runner_up=_runner_up(known, steps),
     )
     return tiles.select(pl.col(n).cast(t) for n, t in dtypes(TILES).items())
 
 
-def _phase() -> pl.Expr:
-    """Return the phase of the gap that a step lies in."""
-    submitted, moved, arrived = (pl.col(c) for c in ("submit_ns", "movement_start_ns", "available_ns"))
-    begin = pl.col("start_ns")
-    consumer_wait, movement, start_wait, submission = (pl.lit(p, dtype=_PHASE) for p in _PHASE.categories)
-    return (
-        pl.when(submitted.is_null() | moved.is_null() | arrived.is_null())
-        .then(None)
-        .when(begin >= pl.max_horizontal(submitted, moved, arrived))
-        .then(consumer_wait)
-        .when(begin >= pl.max_horizontal(submitted, moved))
-        .then(movement)
-        .when(begin >= submitted)
-        .then(start_wait)
-        .otherwise(submission)
-    )
+def _level(known: Known, steps: pl.DataFrame) -> pl.Series:
+    """Return how each step and its cause are known, a number of `gapscope.graph.edges.EVIDENCE`."""
+    # A cause is known no better than what its name rests on, however well the edge that the walk took is.
+    at_best = np.zeros(len(CAUSES), np.int8)
+    at_best[[list(CAUSES).index(cause) for cause in ("device_sharing", "slot_wait")]] = LEVEL["inferred"]
+    at_best[list(CAUSES).index("unexplained")] = LEVEL["unknown"]
+    level = np.maximum(steps["evidence"].to_numpy(), at_best[steps["cause"].to_physical().to_numpy()])
+    unpaired = steps["unpaired"].is_not_null().to_numpy()
+    level[unpaired] = np.maximum(level[unpaired], LEVEL["inferred"])
+    of_activity = steps["overhead"].is_not_null().arg_true()
+    own = known.activity.table["overhead_level"].gather(steps["overhead"].gather(of_activity))
+    return pl.Series(level).scatter(of_activity, own.cast(pl.Int8))
+
+
+def _phase(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+    """Return the phase of the gap that each step lies in, a position in `_PHASES`; null: an event is missing."""
+    events = np.stack([facts[c].fill_null(0).to_numpy() for c in ("submit_ns", "movement_start_ns", "available_ns")])
+    begins = np.maximum.accumulate(events)  # the phases do not overlap
+    is_known = facts.select(pl.all_horizontal(pl.col("submit_ns", "movement_start_ns", "available_ns").is_not_null()))
+    found = np.empty(steps.height, np.int8)
+    _find_phases(*(fixed(steps[c].to_numpy()) for c in ("walk", "start_ns")), fixed(begins), found)
+    phases, missing = pl.Series(found), ~is_known.to_series()
+    return phases.set(missing.gather(steps["walk"]), None) if missing.any() else phases
+
+
+@leaf
+def _find_phases(walk: Ints, start: Ints, begins: Ints, found: Bytes) -> None:
+    """Write down how many of the phases of its gap each step has left behind."""
+    for s in range(len(found)):
+        found[s] = 0
+        while found[s] < len(begins) and start[s] >= begins[found[s], walk[s]]:
+            found[s] += 1
 
 
 def _runner_up(known: Known, steps: pl.DataFrame) -> pl.Series:

@@ -89,23 +89,26 @@ def find_units(graph: Graph, handoffs: pl.DataFrame) -> Units:
 
 def _unit_marks(graph: Graph) -> pl.DataFrame:
     """Return one row per mark of a unit, on the common timebase; its times are null if its clock has no place there."""
-    trace, alignment = graph.context.trace, graph.context.alignment
-    primary = trace.processes.filter("primary").select("source", "process")
     text = pl.col("fields").str.extract(r"(?:^|\s)id=(\S+)", 1)
     # A request in compact form has its id from the mark log, if there is one (`gapscope.marks.logs`).
     own_id = pl.when(pl.col("mark") == "step").then(pl.col("step").cast(pl.String)).otherwise(text)
-    marks = (
-        trace.marks.filter(pl.col("mark").is_in(["step", "request"]))
-        .join(primary, on=["source", "process"], how="semi", maintain_order="left")
-        .with_columns(id=own_id, requests=pl.col("fields").str.extract(r"(?:^|\s)requests=(\S+)", 1))
-        .filter(pl.col("id").is_not_null())
+    marks = _placed(graph, pl.col("mark").is_in(["step", "request"])).with_columns(
+        id=own_id, requests=pl.col("fields").str.extract(r"(?:^|\s)requests=(\S+)", 1)
     )
+    marks = marks.filter(pl.col("id").is_not_null())
+    return marks.select(
+        "mark", *_UNIT, "step", "requests", "rank", *_THREAD, "start_ns", "end_ns"
+    ).with_row_index("mark_id")  # fmt: skip
+
+
+def _placed(graph: Graph, wanted: pl.Expr) -> pl.DataFrame:
+    """Return some marks of primary processes with their times on the common timebase, as far as these are known."""
+    trace, alignment = graph.context.trace, graph.context.alignment
+    primary = trace.processes.filter("primary").select("source", "process")
+    marks = trace.marks.filter(wanted).join(primary, on=["source", "process"], how="semi", maintain_order="left")
     marks = alignment.domains.with_domain(marks, None, "", "clock")
     shift = alignment.offsets(marks["clock"], marks["start_ns"])
-    return marks.select(
-        "mark", *_UNIT, "step", "requests", "rank", *_THREAD,
-        start_ns=pl.col("start_ns") + shift, end_ns=pl.col("end_ns") + shift,
-    ).with_row_index("mark_id")  # fmt: skip
+    return marks.with_columns(pl.col("start_ns") + shift, pl.col("end_ns") + shift)
 
 
 def _with_last(graph: Graph, marks: pl.DataFrame) -> pl.DataFrame:
@@ -258,7 +261,8 @@ def _later(end: Ints, one: int, two: int) -> int:
 
 def step_marks(graph: Graph) -> Indices:
     """Return the number of the step mark that each operation was launched inside; -1: it was inside none."""
-    marks = _on_threads(graph, _unit_marks(graph).filter(pl.col("mark") == "step")).sort("low", "start_ns", "end_ns")
+    marks = _placed(graph, (pl.col("mark") == "step") & pl.col("step").is_not_null())
+    marks = _on_threads(graph, marks).sort("low", "start_ns", "end_ns")
     found = np.full(graph.items.n_ops, NO_NODE, np.int32)
     _find_marks(graph.call, graph.items.start, *_stretches(graph, marks), found)
     return found

@@ -30,7 +30,7 @@ class Work:
     """What ran on the GPUs, by number of operation.
 
     Attributes:
-        kind: Kind of each operation that computes, a row of ``kinds``; negative: it does not.
+        kind: Kind of each operation that computes, a row of ``kinds``; negative: it does not, `NONE`: it is no work.
         kinds: One row per kind: ``name, rank, device``.
         others: Operations that are other work, ordered.
         start: When each began to move or compute: of communication kernels, when the last peer had started.
@@ -53,7 +53,8 @@ class Work:
 
     def is_work(self, ops: Ints) -> Bools:
         """Return which operations are work."""
-        return (self.kind[ops] >= 0) | np.isin(ops, self.others)
+        found: Bools = self.kind[ops] != NONE
+        return found
 
 
 def find_work(graph: Graph) -> Work:
@@ -75,7 +76,8 @@ def find_work(graph: Graph) -> Work:
     )  # fmt: skip
     start, known = _began(graph)
     others = np.flatnonzero(kind == _OTHER).astype(np.int32)
-    others = others[(number[name[others]] != NONE) | np.isin(others, known)]
+    is_known = (number[name[others]] != NONE) | np.isin(others, known)
+    kind[others[~is_known]], others = NONE, others[is_known]
     has_work[items.lane[others]] = True
     gpus = streams.filter(pl.Series(has_work)).select(DEVICE).unique(maintain_order=True).with_row_index("gpu")
     gpus = gpus.with_columns(pl.col("gpu").cast(pl.Int32))

@@ -25,7 +25,7 @@ from gapscope.plots.html import write_figure
 from gapscope.reports.text import render_alignment
 from gapscope.schema import SCHEMA_VERSION
 from gapscope.summary import summarize_clocks
-from gapscope.writing import replacing, write_table
+from gapscope.writing import replacing, table_file
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,6 @@ def _write(table: pl.DataFrame, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         with replacing(out / "alignment.parquet") as beside:
-            write_table(table, beside, {"schema_version": str(SCHEMA_VERSION)})
+            beside.write_bytes(table_file(table, {"schema_version": str(SCHEMA_VERSION)}))
     except OSError as error:
         raise UsageError(f"{out}: cannot be written to ({error.strerror or error}). Name another folder.") from error

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.events import Ends
 from gapscope.events.enclosing import LANE, by_thread, enclosed, nested_receives
 from gapscope.events.pairing import KEY
-from gapscope.graph.items import Items
+from gapscope.graph.items import NONE, Items
 from gapscope.trace import Trace
+
+COMMUNICATION = "(?i)nccl|rccl"
+"""What the names of communication kernels have in them."""
 
 _OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
 _NO_ROWS = pl.DataFrame(schema={"mark_id": pl.UInt32, "item": pl.Int64})
-_BRACKET = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
+_BRACKET = ["handoff", *KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,36 @@ class Context:
     ends: Ends | None
 
     @cached_property
+    def handoffs(self) -> pl.DataFrame:
+        """Return the handoffs that brackets are of: their keys, and ``handoff``, a number that stands for the key."""
+        assert self.ends is not None
+        numbered = self.ends.brackets.select(KEY).unique(maintain_order=True).with_row_index("handoff")
+        return numbered.with_columns(pl.col("handoff").cast(pl.Int32))
+
+    def numbers_of(self, handoffs: pl.DataFrame) -> pl.Series:
+        """Return the numbers of handoffs (Int32, see `handoffs`); `NONE`: no bracket is of it.
+
+        Args:
+            handoffs: Rows of table ``handoffs``: of a group its key has no ranks.
+        """
+        keys = handoffs.with_columns(
+            pl.when(pl.col("group").is_null()).then(f"{side}_rank").alias(side) for side in ("src", "dst")
+        ).select(KEY)
+        found = keys.join(self.handoffs, on=KEY, how="left", nulls_equal=True, maintain_order="left")
+        return found["handoff"].cast(pl.Int32).fill_null(NONE)
+
+    @cached_property
+    def brackets(self) -> pl.DataFrame:
+        """Return the brackets of marks with ``handoff``, the number of theirs."""
+        assert self.ends is not None
+        return self.ends.brackets.join(self.handoffs, on=KEY, how="left", nulls_equal=True, maintain_order="left")
+
+    @cached_property
+    def communicates(self) -> npt.NDArray[np.bool_]:
+        """Return which operations are communication kernels, by their names."""
+        return matching(self.items.ops["name"], COMMUNICATION).to_numpy()
+
+    @cached_property
     def deciding_ops(self) -> pl.DataFrame:
         """Return which operations were launched inside which bracket, as far as edges and events hang on them.
 
@@ -43,9 +78,9 @@ class Context:
         last.
 
         Returns:
-            The columns of a handoff's key, ``side_rank``, ``slot``, ``mark``, ``source``, ``process``, ``thread``,
-            ``item``, ``start``, ``end`` (common timebase), ``is_nccl``, ``evidence`` (how it is known which operations
-            belong to the handoff), ordered by start.
+            ``handoff`` (see `handoffs`), the columns of its key, ``side_rank``, ``slot``, ``mark``, ``source``,
+            ``process``, ``thread``, ``item``, ``start``, ``end`` (common timebase), ``is_nccl``, ``evidence`` (how it
+            is known which operations belong to the handoff), ordered by start.
         """
         if self.ends is None:
             return self._described(_NO_ROWS)
@@ -53,6 +88,30 @@ class Context:
         starts = pl.Series(self.items.times.raw_starts(self.items.n_ops))
         began = starts.is_in(launched["start_ns"].unique().implode())
         return self._described(self._identified(launched, began.arg_true().cast(pl.Int64)))
+
+    @cached_property
+    def memory_calls(self) -> pl.DataFrame:
+        """Return the recorded stream memory calls inside each submit.
+
+        Returns:
+            ``handoff``, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase),
+            ``name``.
+        """
+        items, lane = self.items, ["source", "process", "thread"]
+        numbers = (items.hosts["family"] == "stream_memop").arg_true().cast(pl.Int64) + items.n_ops
+        calls = items.hosts_at(numbers).with_columns(
+            call=numbers,
+            call_start=pl.Series(items.start).gather(numbers),
+            call_end=pl.Series(items.end).gather(numbers),
+        )
+        brackets = self.brackets.filter(pl.col("mark") == "submit").select(
+            *lane, "handoff", "slot", bracket_ns="start_ns", bracket_end="end_ns"
+        )
+        inside = calls.sort("raw_start_ns").join_asof(
+            brackets.sort("bracket_ns"), left_on="raw_start_ns", right_on="bracket_ns", by=lane, check_sortedness=False
+        )
+        inside = inside.filter(pl.col("raw_start_ns") <= pl.col("bracket_end"))
+        return inside.select("handoff", "slot", "call", "call_start", "call_end", "name")
 
     def brackets_of(self, items: pl.Series) -> pl.DataFrame:
         """Return all brackets that launched some operations, in the columns of `deciding_ops`.
@@ -68,15 +127,17 @@ class Context:
     def _by_call(self, ops: pl.Series) -> pl.DataFrame:
         """Return ``mark_id, item``: the brackets of marks around the calls that launched some operations."""
         assert self.ends is not None
-        about = self.items.ops.select("is_declared", pl.col("correlation").cast(pl.Int64))[ops]
-        launch = about.with_columns(self.items.call_of(ops).cast(pl.Int64), item=ops)
+        about = self.items.ops.select("is_declared", "correlation")[ops]
+        launch = about.with_columns(
+            pl.col("correlation").cast(pl.Int64), self.items.call_of(ops).cast(pl.Int64), item=ops
+        )
         launch = launch.filter(pl.col("call").is_not_null() & ~pl.col("is_declared"))
         launching = launch.unique("call", maintain_order=True)  # their ids are those of what they launched
         hosts = self.items.hosts_at(launching["call"])
         about = launching.select("correlation", "call", start_ns=hosts["raw_start_ns"])
         calls = by_thread(about, hosts.select(LANE).with_row_index("row"))
         # What no mark names has its operation given.
-        brackets = self.ends.brackets.filter(pl.col("evidence") == "declared")
+        brackets = self.brackets.filter(pl.col("evidence") == "declared")
         inside = enclosed(self.trace, brackets, nested_receives(brackets), calls)
         marks = pl.Series(inside.mark, dtype=pl.UInt32)
         rows = pl.DataFrame({"mark_id": marks, "call": calls.table["call"].gather(inside.call)})
@@ -91,7 +152,7 @@ class Context:
         """
         assert self.ends is not None
         numbered = self.items.ops_at(numbers).select(*_OPERATION, item=numbers)
-        brackets = self.ends.brackets.select("mark_id", "source", "process")
+        brackets = self.brackets.select("mark_id", "source", "process")
         return (
             launched.select("mark_id", "device", "stream", raw_start_ns="start_ns")
             .join(brackets, on="mark_id", maintain_order="left")
@@ -105,19 +166,30 @@ class Context:
             return pl.DataFrame(schema=dict.fromkeys([*_BRACKET, "item", "start", "end", "is_nccl"], pl.Int64))
         rows = rows.unique(maintain_order=True)
         item = rows["item"].to_numpy()
-        name = self.items.ops["name"].gather(rows["item"])
         return (
-            rows.join(self.ends.brackets.select("mark_id", *_BRACKET), on="mark_id", maintain_order="left")
+            rows.join(self.brackets.select("mark_id", *_BRACKET), on="mark_id", maintain_order="left")
             .with_columns(
-                start=pl.Series(self.items.start[item]), end=pl.Series(self.items.end[item]), is_nccl=_matching(name)
+                start=pl.Series(self.items.start[item]),
+                end=pl.Series(self.items.end[item]),
+                is_nccl=pl.Series(self.communicates[item]),
             )
             .drop("mark_id")
             .sort("start", "item", maintain_order=True)
         )
 
 
-def _matching(names: pl.Series) -> pl.Series:
-    """Return which names are of NCCL or RCCL kernels; each different name is looked at once."""
-    different = names.unique()
-    hits = different.filter(different.cast(pl.String).str.contains("(?i)nccl|rccl"))
-    return names.to_physical().is_in(hits.to_physical().implode())
+def matching(names: pl.Series, pattern: str, but: str | None = None) -> pl.Series:
+    """Return which names match a regular expression; each different name is looked at once, and a null matches nothing.
+
+    Args:
+        names: Categorical.
+        pattern: The expression.
+        but: A name that is none of them all the same.
+    """
+    different = names.unique().drop_nulls()
+    codes, all_codes = (values.to_physical().fill_null(0).to_numpy() for values in (names, different))
+    is_hit = np.zeros(int(all_codes.max(initial=0)) + 1, np.bool_)
+    texts = different.cast(pl.String)
+    is_hit[all_codes] = (texts.str.contains(pattern) & texts.ne_missing(but)).to_numpy()
+    found = pl.Series(is_hit[codes])
+    return found & names.is_not_null() if names.null_count() else found

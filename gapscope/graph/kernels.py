@@ -373,3 +373,18 @@ def _walk(  # noqa: C901, PLR0917 - one loop that carries its state
                 passed |= VIA_ACK
             node = ways[best, 0]
     return n
+
+
+@leaf
+def turn(rows: Ints) -> None:
+    """Turn the order of the rows of each walk (the first column) around."""
+    first = 0
+    for n in range(1, len(rows) + 1):
+        if n < len(rows) and rows[n, 0] == rows[first, 0]:
+            continue
+        for column in range(rows.shape[1]):
+            low, high = first, n - 1
+            while low < high:
+                rows[low, column], rows[high, column] = rows[high, column], rows[low, column]
+                low, high = low + 1, high - 1
+        first = n

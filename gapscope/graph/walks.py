@@ -5,6 +5,7 @@ The steps of a walk are half-open, contiguous and disjoint, and sum to the gap e
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,8 @@ import polars as pl
 
 from gapscope.clocks.closure import FINITE
 from gapscope.clocks.solve import uncertainty
-from gapscope.events.pairing import KEY
 from gapscope.graph.build import Graph
-from gapscope.graph.kernels import NONE, walk
+from gapscope.graph.kernels import NONE, turn, walk
 from gapscope.graph.replays import replay
 
 Ints = npt.NDArray[np.int64]
@@ -24,21 +24,30 @@ STEP = {
     "walk": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
-    "what": pl.Int64,
-    "item": pl.Int64,
-    "edge": pl.Int64,
-    "evidence": pl.Int64,
-    "next": pl.Int64,
-    "runner_up": pl.Int64,
-    "runner_up_ns": pl.Int64,
-    "passed": pl.Int64,
+    "what": pl.Int8,
+    "item": pl.Int32,
+    "edge": pl.Int8,
+    "evidence": pl.Int8,
+    "runner_up": pl.Int32,
+    "passed": pl.Int8,
 }
 """A step: which walk, from when to when, what it is of (`gapscope.graph.kernels`), its item, the edge by which the
-walk went on, how that is known, the node it went on to, a second node that the clocks cannot tell from it and when
-that was ready, and what the walk had passed (an acknowledgment, an edge that contradicts the times)."""
+walk went on, how that is known, a second node that the clocks cannot tell from the one it went on to, and what the walk
+had passed (an acknowledgment, an edge that contradicts the times)."""
 
+_STEP_PLACES = (0, 1, 2, 3, 4, 5, 6, 8, 10)
+"""Where these stand in the rows of `gapscope.graph.kernels.walk`."""
 
-REPLAYED = dict.fromkeys(("walk", "start_ns", "end_ns", "what", "item", "edge", "length_ns", "passed"), pl.Int64)
+REPLAYED = {
+    "walk": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "what": pl.Int8,
+    "item": pl.Int32,
+    "edge": pl.Int8,
+    "length_ns": pl.Int64,
+    "passed": pl.Int8,
+}
 
 
 @dataclass(frozen=True)
@@ -102,26 +111,28 @@ def walk_handoffs(graph: Graph, handoffs: pl.DataFrame, walks: Walks) -> pl.Data
         if count >= 0:
             break
         capacity *= 4
-    steps = _in_order(rows[:count], list(STEP))
-    steps = steps.with_columns(
-        pl.when(pl.col(c) != NONE).then(c).alias(c) for c in ("item", "edge", "next", "runner_up")
-    ).with_columns(runner_up_ns=pl.when(pl.col("runner_up").is_not_null()).then("runner_up_ns"))
+    steps = _in_order(rows[:count], STEP, _STEP_PLACES)
+    steps = steps.with_columns(pl.when(pl.col(c) != NONE).then(c).alias(c) for c in ("item", "edge", "runner_up"))
     _assert_exact(steps, handoffs)
     return steps
 
 
-def _in_order(rows: Ints, names: list[str]) -> pl.DataFrame:
+def _in_order(rows: Ints, columns: Mapping[str, type[pl.DataType]], places: Sequence[int]) -> pl.DataFrame:
     """Return rows of walk, start and more, which come latest first within each walk, in order of time.
 
     On equal starts, which only replayed chains have, what came later in the chain comes first.
+
+    Args:
+        rows: The rows; are put in order.
+        columns: Columns of what is returned.
+        places: Where each of these stands in the rows.
     """
-    walk = rows[:, 0]
-    until = np.cumsum(np.bincount(walk))
-    order = until[walk] + np.concatenate([[0], until])[walk] - 1 - np.arange(len(walk))
-    start = rows[order, 1]
+    turn(rows)
+    walk, start = rows[:, 0], rows[:, 1]
     if ((walk[1:] == walk[:-1]) & (start[1:] < start[:-1])).any():
-        order = order[np.lexsort((start, walk))]
-    return pl.DataFrame({name: rows[order, k] for k, name in enumerate(names)})
+        rows = rows[np.lexsort((start, walk))]
+    values = zip(columns, places, strict=True)
+    return pl.DataFrame({n: pl.Series(rows[:, k]).cast(columns[n]) for n, k in values})
 
 
 def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[Ints, pl.DataFrame]:
@@ -147,7 +158,7 @@ def replay_without(graph: Graph, walks: Walks, removed: pl.DataFrame) -> tuple[I
             capacity,
         )  # fmt: skip
         if count >= 0:
-            return starts, _in_order(rows[:count], list(REPLAYED))
+            return starts, _in_order(rows[:count], REPLAYED, range(len(REPLAYED)))
         capacity *= 4
 
 
@@ -161,21 +172,16 @@ def clock_bounds(graph: Graph, windows: Ints) -> Ints:
     return np.minimum(stacked, FINITE)
 
 
-def _keyed() -> list[pl.Expr]:
-    """Return the ranks as they stand in a handoff's key: null where it names a group instead."""
-    return [pl.when(pl.col("group").is_null()).then(f"{side}_rank").alias(side) for side in ("src", "dst")]
-
-
 def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
     """Return the node that each walk begins at."""
     consumers = graph.context.deciding_ops.filter(pl.col("mark") == "consume").select(
-        *KEY,
+        "handoff",
         pl.col("item").cast(pl.Int64),
         dst_rank=pl.coalesce("side_rank", "dst").cast(handoffs.schema["dst_rank"]),
         consumer_start_ns=pl.col("start").cast(pl.Int64),
     )
-    same = [*KEY, "dst_rank", "consumer_start_ns"]
-    on_device = handoffs.with_columns(_keyed()).join(
+    same = ["handoff", "dst_rank", "consumer_start_ns"]
+    on_device = handoffs.with_columns(handoff=graph.context.numbers_of(handoffs)).join(
         consumers.unique(same, keep="first", maintain_order=True), on=same, how="left", nulls_equal=True,
         maintain_order="left",
     )  # fmt: skip
@@ -188,18 +194,14 @@ def _first_nodes(graph: Graph, handoffs: pl.DataFrame) -> Ints:
 
 def _host_nodes(graph: Graph, handoffs: pl.DataFrame) -> pl.Series:
     """Return, for consumers on the host, the node before them on their thread."""
-    items, ends = graph.items, graph.context.ends
-    if ends is None or not items.hosts.height:
+    items, context = graph.items, graph.context
+    if context.ends is None or not items.hosts.height:
         return pl.Series([None] * handoffs.height, dtype=pl.Int64)
-    consume = ends.brackets.filter(pl.col("mark") == "consume").sort("mark_id")
-    consume = consume.select(*KEY, "source", "process", "thread")
-    keys = handoffs.with_row_index("walk").with_columns(_keyed()).select("walk", *KEY, "consumer_start_ns")
+    consume = context.brackets.filter(pl.col("mark") == "consume").sort("mark_id")
+    consume = consume.select("handoff", "source", "process", "thread")
+    keys = handoffs.select("consumer_start_ns", handoff=context.numbers_of(handoffs))
     threads = keys.join(
-        consume.unique(KEY, keep="first", maintain_order=True),
-        on=KEY,
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
+        consume.unique("handoff", keep="first", maintain_order=True), on="handoff", how="left", maintain_order="left"
     )
     lanes = items.lanes.filter("is_host").with_row_index("place")
     place = threads.join(lanes, on=["source", "process", "thread"], how="left", maintain_order="left")

@@ -9,13 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 
+from gapscope.causes.membership import Membership, with_membership
 from gapscope.causes.naming import _CUTS, _cut
 from gapscope.causes.overlaps import Others, overlap, overlap_of_few
 from gapscope.causes.sharing import FEWEST_CHANGES, _changes
+from gapscope.causes.tiles import _phase
 from gapscope.causes.units import _done_before
 from gapscope.causes.work import by_kind, time_of_steps
 from gapscope.clocks.observations import BINS, KEPT_PER_BIN, thin
 from gapscope.correlation import Rows
+from gapscope.graph.kernels import NONE, numbered, turn
 
 SEEDS = range(20)
 
@@ -154,3 +157,47 @@ def test_thinning_keeps_the_shortest_delays_of_each_stretch(seed):
         .head(KEPT_PER_BIN)
     )
     assert thin(rows).equals(wanted.select(rows.columns))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_of_each_walk_are_turned_around(seed):
+    rng = np.random.default_rng(seed)
+    rows = np.stack([np.sort(rng.integers(0, 9, 30)), np.arange(30)], axis=1)
+    turned = np.asfortranarray(rows)
+    turn(turned)
+    assert turned.tolist() == [row for w in range(9) for row in rows[rows[:, 0] == w][::-1].tolist()]
+    turn(turned[:0])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_membership_is_that_of_the_first_brackets(seed):
+    """The first bracket of a handoff tells what its operation is to it; of others the first that moves is named."""
+    rng = np.random.default_rng(seed)
+    brackets = {int(item): [] for item in np.sort(rng.choice(40, 12, replace=False))}
+    for of_item in brackets.values():
+        of_item += [(int(rng.integers(0, 4)), bool(rng.integers(0, 2))) for _ in range(rng.integers(1, 4))]
+    every = [bracket for of_item in brackets.values() for bracket in of_item]
+    membership = Membership(
+        numbered(np.array([*brackets], np.int64), 40), np.cumsum([0, *map(len, brackets.values())], dtype=np.int32),
+        np.array([handoff for handoff, _ in every], np.int32), np.array([moves for _, moves in every]),
+    )  # fmt: skip
+    own = [NONE, *rng.integers(0, 4, 4).tolist()]
+    walk, item = np.sort(rng.integers(0, 5, 50)), pl.Series([None, *rng.integers(0, 40, 49).tolist()], dtype=pl.Int32)
+    steps = pl.DataFrame({"walk": walk, "item": item, "is_slot": pl.Series([False] * 50)})
+    told = with_membership(None, membership, pl.DataFrame({"handoff": own}, schema={"handoff": pl.Int32}), steps)
+    moves, other = [], []
+    for w, number in zip(walk.tolist(), item.to_list(), strict=True):
+        of_item = brackets.get(number, [])
+        moves.append(next((m for handoff, m in of_item if handoff == own[w]), False))
+        first = next((handoff for handoff, m in of_item if m), NONE)
+        other.append(NONE if moves[-1] or first == own[w] else first)
+    assert (told["moves"].to_list(), told["other"].to_list()) == (moves, other)
+    later = [any(m for v, m in zip(walk[s:], moves[s:], strict=True) if v == walk[s]) for s in range(50)]
+    assert told["passes_own"].to_list() == later
+
+
+def test_phases_begin_with_their_events_in_whichever_order():
+    """An event before one that comes earlier in a gap begins no phase of its own; without one there are no phases."""
+    facts = pl.DataFrame({"submit_ns": [10, 10, 10], "movement_start_ns": [20, 5, None], "available_ns": [30, 30, 30]})
+    steps = pl.DataFrame({"walk": [0] * 4 + [1] * 3 + [2], "start_ns": [9, 10, 20, 30, 9, 10, 30, 10]})
+    assert _phase(facts, steps).to_list() == [0, 1, 2, 3, 0, 2, 3, None]

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import gapscope
@@ -252,6 +253,30 @@ def test_an_entry_that_is_broken_is_made_again(run):
     damaged(entries(options)[0] / "tiles.parquet", "flipped")
     same(first, gapscope.analyze(paths, options=options))
     assert results.find(entries(options)[0], TABLES) is not None
+
+
+def test_what_is_kept_is_written_as_it_is_and_only_then(run, tmp_path, monkeypatch):
+    """Once it was kept no table is made a file again; a broken entry, and another analysis, are."""
+    paths, options = run
+    first = gapscope.analyze(paths, options=options)
+    first.write(tmp_path / "plain")
+    made = []
+    table_file = analysis.table_file
+    monkeypatch.setattr(analysis, "table_file", lambda *given: made.append(given) or table_file(*given))
+    second = gapscope.analyze(paths, options=options)
+    for number, one in enumerate((first, second)):
+        one.write(tmp_path / str(number))
+    assert not made
+    other = replace(first, tiles=first.tiles.head(3))
+    other.write(tmp_path / "other")
+    assert len(made) == len(TABLES)
+    assert pl.read_parquet(tmp_path / "other" / "tiles.parquet").height == 3
+    damaged(entries(options)[0] / "tiles.parquet", "flipped")
+    first.write(tmp_path / "broken")
+    assert len(made) == 2 * len(TABLES)
+    files = {folder: {f.name: f.read_bytes() for f in (tmp_path / folder).iterdir()} for folder in ("plain", "0", "1")}
+    assert files["plain"] == files["0"] == files["1"]
+    assert pl.read_parquet(tmp_path / "broken" / "tiles.parquet").equals(first.tiles)
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(run, monkeypatch):

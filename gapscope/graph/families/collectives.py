@@ -9,7 +9,6 @@ import polars as pl
 
 from gapscope.comms import collective_members
 from gapscope.comms.collectives import FULL
-from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
 
@@ -26,7 +25,7 @@ def _marked(context: Context) -> pl.DataFrame:
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     group = ops.filter(pl.col("group").is_not_null() & pl.col("side_rank").is_not_null())
-    group = group.with_columns(instance=pl.struct(*KEY), who="side_rank")
+    group = group.with_columns(instance="handoff", who="side_rank")
     entered = group.filter(pl.col("mark") == "submit").unique(["instance", "who"], keep="first", maintain_order=True)
     # What waits for the others: of NCCL the kernel, wherever it was launched; else what the receive launched last, or
     # where it launched nothing the submit.

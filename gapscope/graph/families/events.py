@@ -5,7 +5,6 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope import comms
-from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import edges
 
@@ -41,12 +40,12 @@ def _for_their_receives(context: Context, waits: pl.DataFrame) -> pl.DataFrame:
     if not first.height:
         return waits.drop("wait")
     marked = context.deciding_ops.filter(pl.col("evidence") == "declared")
-    received = marked.filter(pl.col("mark") == "receive").select(*_PROCESS, *KEY, "item", "start")
-    consumed = marked.filter(pl.col("mark") == "consume").select(*_PROCESS, *KEY, behind="item")
+    received = marked.filter(pl.col("mark") == "receive").select(*_PROCESS, "handoff", "item", "start")
+    consumed = marked.filter(pl.col("mark") == "consume").select(*_PROCESS, "handoff", behind="item")
     of_other = first.join(received.select(op="item").unique(), on="op", how="semi")
     if not of_other.height:
         return waits.drop("wait")
-    pairs = of_other.join(consumed, on=[*_PROCESS, "behind"]).join(received, on=[*_PROCESS, *KEY], nulls_equal=True)
+    pairs = of_other.join(consumed, on=[*_PROCESS, "behind"]).join(received, on=[*_PROCESS, "handoff"])
     pairs = pairs.filter((pl.col("item") != pl.col("op")).all().over("wait"))
     own = pairs.sort("start").unique("wait", keep="last", maintain_order=True)
     items = context.items

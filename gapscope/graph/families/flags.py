@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
 from gapscope.graph.pairs import by_slot
 
 _BATCH = "BatchMemOp"
-_LANE = ["source", "process", "thread"]
+_SLOT = ["handoff", "slot"]
 
 
 def flags(context: Context) -> pl.DataFrame:
@@ -24,16 +23,15 @@ def flags(context: Context) -> pl.DataFrame:
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
-    sent = plain.filter(pl.col("mark") == "submit").sort("end").unique([*KEY, "slot"], keep="last", maintain_order=True)
-    received = plain.filter(pl.col("mark") == "receive").unique([*KEY, "slot"], keep="first", maintain_order=True)
+    sent = plain.filter(pl.col("mark") == "submit").sort("end").unique(_SLOT, keep="last", maintain_order=True)
+    received = plain.filter(pl.col("mark") == "receive").unique(_SLOT, keep="first", maintain_order=True)
     both = by_slot(sent, received)
     behind = both.with_columns(to=pl.col("item_2") * 2, ready_ns="end", **{"from": pl.col("item") * 2 + 1})
-    writes = memory_calls(context, "submit", "Write").rename({"call_start": "w_start", "call_end": "w_end"})
-    columns = [*KEY, "slot", "call", "w_start", "w_end", "is_batch"]
-    written = both.join(writes.select(columns), on=[*KEY, "slot"], nulls_equal=True)
+    writes = memory_calls(context, "Write").rename({"call_start": "w_start", "call_end": "w_end"})
+    written = both.join(writes.select(*_SLOT, "call", "w_start", "w_end", "is_batch"), on=_SLOT, nulls_equal=True)
     # A batch holds waits, writes or both, which no record tells; the flag is written behind the transfer.
     written = written.filter(~pl.col("is_batch") | (pl.col("w_start") >= launch_starts(context, written["item"])))
-    written = written.sort("w_start").unique([*KEY, "slot"], keep="last", maintain_order=True)
+    written = written.sort("w_start").unique(_SLOT, keep="last", maintain_order=True)
     # As with a launch, what waits may go on before the call returns.
     ready = (
         pl.when(pl.col("w_start") <= pl.col("start_2")).then(pl.min_horizontal("w_end", "start_2")).otherwise("w_end")
@@ -42,45 +40,19 @@ def flags(context: Context) -> pl.DataFrame:
     return pl.concat([edges(behind, "flag", pl.col("evidence")), edges(called, "flag", pl.col("evidence"))])
 
 
-def memory_calls(context: Context, mark: str, name: str) -> pl.DataFrame:
-    """Return the recorded stream memory calls of a kind in each bracket, and batches, which may hold some.
+def memory_calls(context: Context, name: str) -> pl.DataFrame:
+    """Return the recorded stream memory calls of a kind in each submit, and batches, which may hold some.
 
     Args:
         context: See there.
-        mark: Kind of bracket.
         name: What the call's name contains: ``Write`` or ``Wait``.
 
     Returns:
-        The key, ``slot``, ``call`` (number of the item), ``call_start``, ``call_end`` (common timebase), ``is_batch``.
+        Columns of `gapscope.graph.context.Context.memory_calls`, and ``is_batch``.
     """
-    items = context.items
-    assert context.ends is not None
-    numbers = (items.hosts["family"] == "stream_memop").arg_true().cast(pl.Int64) + items.n_ops
-    calls = items.hosts_at(numbers).with_columns(
-        call=numbers,
-        call_start=pl.Series(items.start).gather(numbers),
-        call_end=pl.Series(items.end).gather(numbers),
-    )
     of_call = pl.col("name").cast(pl.String)
-    calls = calls.filter((pl.col("family") == "stream_memop").fill_null(value=False)).with_columns(
-        is_batch=of_call.str.contains(_BATCH)
-    )
-    calls = calls.filter(of_call.str.contains(name) | pl.col("is_batch"))
-    brackets = context.ends.brackets.filter(pl.col("mark") == mark).select(
-        *_LANE, *KEY, "slot", bracket_ns="start_ns", bracket_end="end_ns"
-    )
-    return (
-        calls.select(*_LANE, "raw_start_ns", pl.col("call").cast(pl.Int64), "call_start", "call_end", "is_batch")
-        .sort("raw_start_ns")
-        .join_asof(
-            brackets.sort("bracket_ns"),
-            left_on="raw_start_ns",
-            right_on="bracket_ns",
-            by=_LANE,
-            check_sortedness=False,
-        )
-        .filter(pl.col("raw_start_ns") <= pl.col("bracket_end"))
-    )
+    calls = context.memory_calls.with_columns(is_batch=of_call.str.contains(_BATCH))
+    return calls.filter(of_call.str.contains(name) | pl.col("is_batch"))
 
 
 def launch_starts(context: Context, items: pl.Series) -> pl.Series:

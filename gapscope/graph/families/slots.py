@@ -31,14 +31,14 @@ def slots(context: Context) -> pl.DataFrame:
     if not ops.height:
         return pl.DataFrame(schema=EDGE)
     plain = ops.filter(~pl.col("is_nccl") & pl.col("group").is_null() & (pl.col("src") != pl.col("dst")))
-    first = plain.filter(pl.col("mark") == "submit").unique(KEY, keep="first", maintain_order=True)
+    first = plain.filter(pl.col("mark") == "submit").unique("handoff", keep="first", maintain_order=True)
     sent = _with_wait_recorded(context, first).with_columns(launched=_launched(context, first["item"]))
-    numbers = sent.select(_EDGE).unique(maintain_order=True).with_row_index("edge")
-    sent = _numbered(sent, numbers).select("edge", "seq", "item", "start", "launched", "wait_recorded")
+    of_handoffs = _edges_of(context, sent)
+    sent = _numbered(sent, of_handoffs).select("edge", "seq", "item", "start", "launched", "wait_recorded")
     sent = sent.sort("edge", "seq")
     candidates = []
     for stage in ("receive", "consume"):
-        done = _numbered(ops.filter((pl.col("mark") == stage) & pl.col("group").is_null()).sort("end"), numbers)
+        done = _numbered(ops.filter((pl.col("mark") == stage) & pl.col("group").is_null()).sort("end"), of_handoffs)
         done = done.unique(["edge", "seq"], keep="last", maintain_order=True)
         done = done.select("edge", "seq", release="item", ready_ns="end")
         both = sent.join(done, on=["edge", "seq"], how="left", nulls_equal=True, maintain_order="left").drop("seq")
@@ -72,9 +72,16 @@ def slots(context: Context) -> pl.DataFrame:
     return edges(chosen.with_columns(to=pl.col("item") * 2, **{"from": pl.col("release") * 2 + 1}), "ack", "inferred")
 
 
-def _numbered(ops: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-    """Return operations with the number of their edge: one column to join by instead of six."""
-    return ops.join(numbers, on=_EDGE, nulls_equal=True, maintain_order="left").drop(_EDGE)
+def _edges_of(context: Context, sent: pl.DataFrame) -> pl.Series:
+    """Return the number of the edge of each handoff; null: nothing was sent along it."""
+    handoffs = context.handoffs
+    edges_sent = handoffs.select(_EDGE)[sent["handoff"]].unique(maintain_order=True).with_row_index("edge")
+    return handoffs.join(edges_sent, on=_EDGE, how="left", nulls_equal=True, maintain_order="left")["edge"]
+
+
+def _numbered(ops: pl.DataFrame, of_handoffs: pl.Series) -> pl.DataFrame:
+    """Return operations with ``edge``, those of no edge left out."""
+    return ops.drop(_EDGE).with_columns(of_handoffs.gather(ops["handoff"])).filter(pl.col("edge").is_not_null())
 
 
 def _clock(context: Context, items: pl.Series) -> pl.Series:
@@ -90,14 +97,14 @@ def _launched(context: Context, items: pl.Series) -> pl.Series:
 
 def _with_wait_recorded(context: Context, sent: pl.DataFrame) -> pl.DataFrame:
     """Add ``wait_recorded``: a wait for a flag is recorded before the transfer, or its tool records none at all."""
-    begin = sent.select(*KEY, launch_ns=launch_starts(context, sent["item"]))
-    waits = memory_calls(context, "submit", "Wait").join(begin, on=KEY, nulls_equal=True)
+    begin = sent.select("handoff", launch_ns=launch_starts(context, sent["item"]))
+    waits = memory_calls(context, "Wait").join(begin, on="handoff")
     # A batch may hold a wait if it comes before the transfer.
     waits = waits.filter(~pl.col("is_batch") | (pl.col("call_end") <= pl.col("launch_ns")))
-    waits = waits.select(*KEY, has_wait=pl.lit(value=True))
+    waits = waits.select("handoff", has_wait=pl.lit(value=True))
     tools = context.trace.sources.select("source", tool="tool")
     return (
-        sent.join(waits.unique(KEY), on=KEY, how="left", nulls_equal=True)
+        sent.join(waits.unique("handoff"), on="handoff", how="left")
         .join(tools, on="source", how="left")
         .with_columns(wait_recorded=pl.col("has_wait").fill_null(value=False) | (pl.col("tool") != "nsys"))
     )

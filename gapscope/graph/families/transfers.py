@@ -9,7 +9,6 @@ from __future__ import annotations
 import polars as pl
 
 from gapscope.comms import sends_and_receives
-from gapscope.events.pairing import KEY
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
 from gapscope.graph.pairs import by_slot
@@ -29,15 +28,15 @@ def _marked(context: Context) -> pl.DataFrame:
     nccl = ops.filter(pl.col("is_nccl") & pl.col("group").is_null())
     sent, received = nccl.filter(pl.col("mark") == "submit"), nccl.filter(pl.col("mark") == "receive")
     # NCCL sends and receives one for one, in one order, whether each has a mark of its own or not.
-    k = pl.int_range(pl.len()).over(KEY, order_by=["slot", "start", "item"])
-    sent, received = (side.with_columns(k=k, n=pl.len().over(KEY)) for side in (sent, received))
-    one_for_one = sent.join(received, on=[*KEY, "k", "n"], nulls_equal=True, suffix="_2")
+    k = pl.int_range(pl.len()).over("handoff", order_by=["slot", "start", "item"])
+    sent, received = (side.with_columns(k=k, n=pl.len().over("handoff")) for side in (sent, received))
+    one_for_one = sent.join(received, on=["handoff", "k", "n"], suffix="_2")
     sent, received = (
-        side.join(one_for_one.select(KEY).unique(), on=KEY, how="anti", nulls_equal=True, maintain_order="left")
+        side.join(one_for_one.select("handoff").unique(), on="handoff", how="anti", maintain_order="left")
         for side in (sent, received)
     )
-    sent = sent.unique([*KEY, "slot"], keep="first", maintain_order=True)
-    received = received.unique([*KEY, "slot"], keep="last", maintain_order=True)
+    sent = sent.unique(["handoff", "slot"], keep="first", maintain_order=True)
+    received = received.unique(["handoff", "slot"], keep="last", maintain_order=True)
     rest = by_slot(sent, received)
     both = pl.concat([one_for_one.select(_PAIR), rest.select(_PAIR)])
     return edges(
