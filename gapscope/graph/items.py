@@ -271,10 +271,11 @@ def unplaced(trace: Trace, ends: Ends | None = None) -> Unplaced:
     del ops
     order = order_by_lane(lane, streams.height, [enqueued, began, until])
     del enqueued
-    order = _IN_ORDER if (order[1:] > order[:-1]).all() else order
     about = scanned.select("kind", "copy_kind", "name", "size_bytes").collect()
     about = about.with_columns(about["size_bytes"].shrink_dtype(), ids, is_declared=pl.Series(declared))
-    if len(order):
+    if order is None:
+        order = _IN_ORDER
+    else:
         about, lane, call = about[order], lane[order], call[order]
     return Unplaced(about, (began, until, order), lane, call, streams, hosts, calls)
 
@@ -362,9 +363,9 @@ def _find_hosts(trace: Trace, ends: Ends | None) -> _Hosts:
     threads, lane = lanes_of(every, _THREAD, nulls_last=False)
     start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
     del times
-    order = order_by_lane(lane, threads.height, [start, -end, end])
+    order = order_by_lane(lane, threads.height, [start, end], second_down=True)
     table, about = every.select("correlation").collect().rechunk(), every.select("name", "family").collect()
-    if (order[1:] > order[:-1]).all():
+    if order is None:
         order = _IN_ORDER
     else:
         lane, table, about = lane[order], table[order], about[order]

@@ -78,15 +78,20 @@ LANES = st.lists(st.tuples(SMALL, st.none() | SMALL, st.integers(0, 5), st.integ
 
 
 @EXAMPLES
-@given(LANES, st.booleans())
-def test_rows_are_ordered_by_lane_and_keys_and_equal_ones_stay(rows, nulls_last):
+@given(LANES, st.booleans(), st.booleans())
+def test_rows_are_ordered_by_lane_and_keys_and_equal_ones_stay(rows, nulls_last, second_down):
     schema = {"process": pl.Int64, "stream": pl.Int64, "one": pl.Int64, "two": pl.Int64}
     table = pl.DataFrame(rows, schema=schema, orient="row")
     lanes, code = lanes_of(table, ["process", "stream"], nulls_last=nulls_last)
-    order = order_by_lane(code, lanes.height, [table["one"].to_numpy(), table["two"].to_numpy()])
+    keys = [table["one"].to_numpy(), table["two"].to_numpy()]
+    order = order_by_lane(code, lanes.height, keys, second_down=second_down)
     numbered = table.with_row_index()
-    expected = numbered.sort("process", "stream", "one", "two", maintain_order=True, nulls_last=nulls_last)
-    assert order.tolist() == expected["index"].to_list()
+    down = [False, False, False, second_down]
+    expected = numbered.sort(
+        "process", "stream", "one", "two", descending=down, maintain_order=True, nulls_last=nulls_last
+    )["index"].to_list()
+    assert (list(range(len(rows))) if order is None else order.tolist()) == expected
+    assert (order is None) == (expected == list(range(len(rows))))
     assert lanes[code].rows() == table.select("process", "stream").rows()
 
 
