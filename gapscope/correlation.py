@@ -111,10 +111,7 @@ class Rows:
     ) -> Indices:
         """Return the first row with each id; -1: there is none. Arguments as of `spans`."""
         low, high = self.spans(frame, column, places)
-        found = np.full(len(low), NONE, np.int32)
-        there = high > low
-        found[there] = self.order[low[there]]
-        return found
+        return _first(low, high, self.order)
 
 
 def constant(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -151,6 +148,15 @@ def _spans(keys: Ints, wanted: Ints, base: int) -> tuple[Indices, Indices]:
                 end += np.searchsorted(keys[end:], key, side="right")
         low[i], high[i] = base + begin, base + end
     return low, high
+
+
+@nb.njit(cache=True, nogil=True)
+def _first(low: Indices, high: Indices, order: Indices) -> Indices:
+    """Return what stands first in each span of ``order``."""
+    found = np.empty(len(low), np.int32)
+    for i in range(len(low)):
+        found[i] = order[low[i]] if high[i] > low[i] else NONE
+    return found
 
 
 def expand(low: Ints | Indices, high: Ints | Indices) -> tuple[Indices, Indices]:

@@ -77,7 +77,7 @@ def by_thread(calls: pl.DataFrame, threads: pl.DataFrame) -> Calls:
     order = order_by_lane(code, lanes.height, [calls["start_ns"].to_numpy()])
     if order is not None:
         calls, code = calls[order], code[order]
-    at = np.searchsorted(code, np.arange(lanes.height + 1))
+    at = np.searchsorted(code, np.arange(lanes.height + 1, dtype=np.int32))
     return Calls(calls, lanes.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:])))
 
 
@@ -166,7 +166,7 @@ def _of_autograd(trace: Trace, marks: pl.DataFrame, calls: Calls, start: Ints) -
     order = order_by_lane(code, processes.height, [start[chosen]])
     if order is not None:
         code, chosen = code[order], chosen[order]
-    at = np.searchsorted(code, np.arange(processes.height + 1))
+    at = np.searchsorted(code, np.arange(processes.height + 1, dtype=np.int32))
     return chosen, processes.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
 
 

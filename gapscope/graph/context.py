@@ -14,7 +14,6 @@ from gapscope.events.pairing import KEY
 from gapscope.graph.items import Items
 from gapscope.trace import Trace
 
-_OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
 _NO_ROWS = pl.DataFrame(schema={"mark_id": pl.UInt32, "item": pl.Int64})
 _BRACKET = [*KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
 
@@ -49,10 +48,7 @@ class Context:
         """
         if self.ends is None:
             return self._described(_NO_ROWS)
-        launched = self.ends.launched.filter("decides")
-        starts = pl.Series(self.items.times.raw_starts(self.items.n_ops))
-        began = starts.is_in(launched["start_ns"].unique().implode())
-        return self._described(self._identified(launched, began.arg_true().cast(pl.Int64)))
+        return self._described(self._identified(self.ends.launched.filter("decides")))
 
     def brackets_of(self, items: pl.Series) -> pl.DataFrame:
         """Return all brackets that launched some operations, in the columns of `deciding_ops`.
@@ -82,28 +78,27 @@ class Context:
         rows = pl.DataFrame({"mark_id": marks, "call": calls.table["call"].gather(inside.call)})
         return rows.join(launch, on="call", maintain_order="left").select("mark_id", "item")
 
-    def _identified(self, launched: pl.DataFrame, numbers: pl.Series) -> pl.DataFrame:
+    def _identified(self, launched: pl.DataFrame, among: pl.Series | None = None) -> pl.DataFrame:
         """Return ``mark_id, item``: operations by their stream and start.
 
         Args:
             launched: Rows of `gapscope.events.Ends.launched`.
-            numbers: Items that they may be.
+            among: Items that they may be; None: all.
         """
         assert self.ends is not None
-        numbered = self.items.ops_at(numbers).select(*_OPERATION, item=numbers)
         brackets = self.ends.brackets.select("mark_id", "source", "process")
-        return (
-            launched.select("mark_id", "device", "stream", raw_start_ns="start_ns")
-            .join(brackets, on="mark_id", maintain_order="left")
-            .join(numbered, on=_OPERATION, nulls_equal=True, maintain_order="left")
-            .select(pl.col("mark_id").cast(pl.UInt32), "item")
+        placed = launched.select("mark_id", "device", "stream", "start_ns").join(
+            brackets, on="mark_id", maintain_order="left"
         )
+        row, item = self.items.started(placed, None if among is None else among.to_numpy())
+        return pl.DataFrame({"mark_id": placed["mark_id"].gather(row).cast(pl.UInt32), "item": pl.Series(item).cast(pl.Int64)})
 
     def _described(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the columns of `deciding_ops` for rows with ``mark_id`` and ``item``."""
         if self.ends is None:
             return pl.DataFrame(schema=dict.fromkeys([*_BRACKET, "item", "start", "end", "is_nccl"], pl.Int64))
-        rows = rows.unique(maintain_order=True)
+        pair = pl.col("mark_id").cast(pl.Int64) * self.items.n_ops + pl.col("item")
+        rows = rows.filter(pair.is_first_distinct())
         item = rows["item"].to_numpy()
         name = self.items.ops["name"].gather(rows["item"])
         return (
