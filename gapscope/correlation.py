@@ -134,12 +134,15 @@ def _spans(keys: Ints, wanted: Ints, base: int) -> tuple[Indices, Indices]:
             if end > 0 and keys[end - 1] >= key:
                 begin = np.searchsorted(keys[:end], key)
             else:
-                begin = end
-                until = min(n, begin + _NEAR)
-                while begin < until and keys[begin] < key:
-                    begin += 1
-                if begin == until and begin < n and keys[begin] < key:
-                    begin += np.searchsorted(keys[begin:], key)
+                begin, step = end, _NEAR  # ids count calls: the next one asked for is seldom far
+                while begin + step < n and keys[begin + step] < key:
+                    begin, step = begin + step, 2 * step
+                until = min(n, begin + step)
+                if step == _NEAR:
+                    while begin < until and keys[begin] < key:
+                        begin += 1
+                else:
+                    begin += np.searchsorted(keys[begin:until], key)
             end = begin
             until = min(n, end + _NEAR)
             while end < until and keys[end] == key:

@@ -74,6 +74,19 @@ def test_expand_and_greatest_say_what_stands_in_spans(spans, data):
     assert greatest(low[full], high[full], np.array(values, np.int64)).tolist() == best
 
 
+@pytest.mark.parametrize("step", [1, 7, 16, 17, 33, 500, -1, -90])
+def test_ids_are_found_however_far_the_next_one_is(step):
+    ids = np.cumsum(np.random.default_rng(3).integers(0, 4, 5_000))  # some repeat, some are not there
+    asked = np.arange(ids[0] - 2, ids[-1] + 3)[::step]
+    one = {"source": 0, "process": 1}
+    index = Rows(pl.DataFrame({"correlation": ids}).with_columns(**{k: pl.lit(v) for k, v in one.items()}))
+    low, high = index.spans(pl.DataFrame({"correlation": asked}).with_columns(**{k: pl.lit(v) for k, v in one.items()}))
+    there = np.isin(asked, ids)
+    assert (high > low).tolist() == there.tolist()
+    assert low[there].tolist() == np.searchsorted(ids, asked[there]).tolist()
+    assert high[there].tolist() == np.searchsorted(ids, asked[there], side="right").tolist()
+
+
 LANES = st.lists(st.tuples(SMALL, st.none() | SMALL, st.integers(0, 5), st.integers(0, 5)), max_size=40)
 
 
