@@ -111,10 +111,7 @@ class Rows:
     ) -> Indices:
         """Return the first row with each id; -1: there is none. Arguments as of `spans`."""
         low, high = self.spans(frame, column, places)
-        found = np.full(len(low), NONE, np.int32)
-        there = high > low
-        found[there] = self.order[low[there]]
-        return found
+        return _first(low, high, self.order)
 
 
 def constant(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -137,12 +134,15 @@ def _spans(keys: Ints, wanted: Ints, base: int) -> tuple[Indices, Indices]:
             if end > 0 and keys[end - 1] >= key:
                 begin = np.searchsorted(keys[:end], key)
             else:
-                begin = end
-                until = min(n, begin + _NEAR)
-                while begin < until and keys[begin] < key:
-                    begin += 1
-                if begin == until and begin < n and keys[begin] < key:
-                    begin += np.searchsorted(keys[begin:], key)
+                begin, step = end, _NEAR  # ids count calls: the next one asked for is seldom far
+                while begin + step < n and keys[begin + step] < key:
+                    begin, step = begin + step, 2 * step
+                until = min(n, begin + step)
+                if step == _NEAR:
+                    while begin < until and keys[begin] < key:
+                        begin += 1
+                else:
+                    begin += np.searchsorted(keys[begin:until], key)
             end = begin
             until = min(n, end + _NEAR)
             while end < until and keys[end] == key:
@@ -151,6 +151,15 @@ def _spans(keys: Ints, wanted: Ints, base: int) -> tuple[Indices, Indices]:
                 end += np.searchsorted(keys[end:], key, side="right")
         low[i], high[i] = base + begin, base + end
     return low, high
+
+
+@nb.njit(cache=True, nogil=True)
+def _first(low: Indices, high: Indices, order: Indices) -> Indices:
+    """Return what stands first in each span of ``order``."""
+    found = np.empty(len(low), np.int32)
+    for i in range(len(low)):
+        found[i] = order[low[i]] if high[i] > low[i] else NONE
+    return found
 
 
 def expand(low: Ints | Indices, high: Ints | Indices) -> tuple[Indices, Indices]:

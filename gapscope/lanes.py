@@ -18,8 +18,8 @@ Columns = tuple[Ints, Ints, Ints, Ints]
 
 _NULL = -(2**62)  # stands for null among numbers of devices, streams and threads
 _MOST_COLUMNS = 4
-_PIECE = 1 << 17
-"""Rows whose lanes are looked up at once: their columns, made wide, fit into the processor's cache."""
+_PIECE = 1 << 18
+"""Rows whose lanes are looked up at once: their columns fit into the processor's cache."""
 
 _MIX = np.int64(0x9E3779B97F4A7C1)
 
@@ -37,21 +37,24 @@ def lanes_of(
     if len(columns) > _MOST_COLUMNS:
         raise ValueError(f"{len(columns)} columns for a lane: {_MOST_COLUMNS} at most")
     frame = frame.select(columns)
-    codes = [np.zeros(0, np.int32)]
-    numbers: dict[tuple[int | None, ...], int] = {}
+    codes, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    numbers: dict[tuple[int, ...], int] = {}
     for piece in _pieces(frame):
-        parts = [_constant(values.cast(pl.Int64).fill_null(_NULL).to_numpy()) for values in piece]
+        parts = [_numbers(values) for values in piece]
+        begins = _changes(parts)  # rows of one lane often stand together
+        parts = [_constant(part[begins].astype(np.int64)) for part in parts]
         parts += parts[-1:] * (_MOST_COLUMNS - len(parts))
-        of_piece, first = _number(piece.height, (parts[0], parts[1], parts[2], parts[3]))
-        number = np.array([numbers.setdefault(lane, len(numbers)) for lane in piece[first].rows()], np.int32)
-        codes.append(number[of_piece])
-    code = np.concatenate(codes)
-    lanes = pl.DataFrame(list(numbers), schema=frame.collect_schema(), orient="row").with_row_index("_code")
+        of_stretch, first = _number(len(begins), (parts[0], parts[1], parts[2], parts[3]))
+        found = zip(*(part[first].tolist() for part in parts), strict=True)
+        number = np.array([numbers.setdefault(lane, len(numbers)) for lane in found], np.int32)
+        codes.append(number[of_stretch])
+        lengths.append(np.diff(begins, append=piece.height).astype(np.int32))
+    named = [[None if number == _NULL else number for number in lane[: len(columns)]] for lane in numbers]
+    lanes = pl.DataFrame(named, schema=frame.collect_schema(), orient="row").with_row_index("_code")
     lanes = lanes.sort(*columns, nulls_last=nulls_last)
     rank = np.empty(lanes.height, np.int32)
     rank[lanes["_code"].to_numpy()] = np.arange(lanes.height, dtype=np.int32)
-    is_in_order = (rank[1:] > rank[:-1]).all()
-    return lanes.drop("_code"), code if is_in_order else rank[code]
+    return lanes.drop("_code"), np.repeat(rank[np.concatenate(codes)], np.concatenate(lengths))
 
 
 def _pieces(frame: pl.DataFrame | pl.LazyFrame) -> Iterator[pl.DataFrame]:
@@ -60,19 +63,41 @@ def _pieces(frame: pl.DataFrame | pl.LazyFrame) -> Iterator[pl.DataFrame]:
     return frame.iter_slices(_PIECE)
 
 
-def order_by_lane(lane: Indices, n_lanes: int, keys: list[Ints]) -> Indices:
-    """Return the numbers of rows ordered by lane and keys; equal ones keep their order.
+def _numbers(column: pl.Series) -> npt.NDArray[np.integer]:
+    if column.null_count():
+        column = column.cast(pl.Int64).fill_null(_NULL)
+    return column.to_numpy()
+
+
+def _changes(columns: list[npt.NDArray[np.integer]]) -> npt.NDArray[np.intp]:
+    """Return the rows that are not like the row before."""
+    differs = np.zeros(len(columns[0]), np.bool_)
+    differs[:1] = True
+    for values in columns:
+        differs[1:] |= values[1:] != values[:-1]
+    return np.flatnonzero(differs)
+
+
+def order_by_lane(lane: Indices, n_lanes: int, keys: list[Ints], *, second_down: bool = False) -> Indices | None:
+    """Return the numbers of rows ordered by lane and keys; None: so they stand. Equal ones keep their order.
 
     Args:
         lane: Lane of each row.
         n_lanes: Number of lanes.
         keys: Columns to order the rows of a lane by, three at most.
+        second_down: The greatest value of the second column comes first.
     """
+    one, two, three = (_constant(key) for key in keys + keys[-1:] * (3 - len(keys)))
+    if second_down:
+        three = one  # says nothing more, and is not ordered the other way
+    sign = -1 if second_down else 1
+    if _is_in_order(lane, one, two, three, sign):
+        return None
     order, first = _counted(lane, n_lanes)
-    keys = [_constant(key) for key in keys + keys[-1:] * (3 - len(keys))]
-    for number in np.flatnonzero(_out_of_order(order, first, *keys)).tolist():
+    for number in np.flatnonzero(_out_of_order(order, first, one, two, three, sign)).tolist():
         of_lane = order[first[number] : first[number + 1]]
-        order[first[number] : first[number + 1]] = of_lane[np.lexsort([key[of_lane] for key in reversed(keys)])]
+        by = np.lexsort([three[of_lane], sign * two[of_lane], one[of_lane]])
+        order[first[number] : first[number + 1]] = of_lane[by]
     return order
 
 
@@ -88,25 +113,19 @@ def _number(n: int, rows: Columns) -> tuple[Indices, Ints]:
     """Number the different rows of four columns in order of appearance; return numbers and first rows."""
     a, b, c, d = rows  # taken apart once: an array taken from a tuple costs far more than a look into it
     code, first, table = np.empty(n, np.int32), np.empty(16, np.int64), np.full(64, -1, np.int32)
-    count, last = 0, -1
+    count = 0
     for i in range(n):
-        if last >= 0:  # rows of one lane often stand together
-            f = first[last]
-            if a[i] == a[f] and b[i] == b[f] and c[i] == c[f] and d[i] == d[f]:
-                code[i] = last
-                continue
         slot = _slot(a, b, c, d, i, first, table)
         if table[slot] < 0:
             if count == len(first):
                 first = np.concatenate((first, np.empty(count, np.int64)))
             first[count], table[slot] = i, count
             count += 1
-        last = table[slot]
+        code[i] = table[slot]
         if 2 * count > len(table):
             table = np.full(2 * len(table), -1, np.int32)
             for k in range(count):
                 table[_slot(a, b, c, d, first[k], first, table)] = k
-        code[i] = last
     return code, first[:count]
 
 
@@ -143,15 +162,35 @@ def _counted(lane: Indices, n_lanes: int) -> tuple[Indices, Ints]:
 
 
 @nb.njit(cache=True, nogil=True)
-def _out_of_order(order: Indices, first: Ints, one: Ints, two: Ints, three: Ints) -> npt.NDArray[np.bool_]:
+def _comes_before(  # noqa: PLR0917 - two rows of three columns
+    i: int, j: int, one: Ints, two: Ints, three: Ints, sign: int
+) -> bool:
+    """Tell if row ``i`` has to stand before row ``j``."""
+    if one[i] != one[j]:
+        return bool(one[i] < one[j])
+    if two[i] != two[j]:
+        return bool(sign * two[i] < sign * two[j])
+    return bool(three[i] < three[j])
+
+
+@nb.njit(cache=True, nogil=True)
+def _is_in_order(lane: Indices, one: Ints, two: Ints, three: Ints, sign: int) -> bool:
+    """Tell if rows stand in order of their lanes and keys."""
+    for i in range(1, len(lane)):
+        if lane[i] < lane[i - 1] or (lane[i] == lane[i - 1] and _comes_before(i, i - 1, one, two, three, sign)):
+            return False
+    return True
+
+
+@nb.njit(cache=True, nogil=True)
+def _out_of_order(  # noqa: PLR0917 - columns
+    order: Indices, first: Ints, one: Ints, two: Ints, three: Ints, sign: int
+) -> npt.NDArray[np.bool_]:
     """Tell which lanes do not stand in order of the keys."""
     found = np.zeros(len(first) - 1, np.bool_)
     for k in range(len(first) - 1):
         for at in range(first[k] + 1, first[k + 1]):
-            i, j = order[at - 1], order[at]
-            if one[i] > one[j] or (
-                one[i] == one[j] and (two[i] > two[j] or (two[i] == two[j] and three[i] > three[j]))
-            ):
+            if _comes_before(order[at], order[at - 1], one, two, three, sign):
                 found[k] = True
                 break
     return found

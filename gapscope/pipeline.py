@@ -11,7 +11,7 @@ import polars as pl
 
 from gapscope.aside import put_aside
 from gapscope.causes import Explained, explain, find_units, fragmented, interference, unit_exposure, waiting
-from gapscope.clocks import Alignment, align
+from gapscope.clocks import Alignment, align, observe
 from gapscope.errors import ReplayError
 from gapscope.events import Ends, find_ends
 from gapscope.findings import Finding, plural, sort_findings
@@ -91,9 +91,11 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress, *,
     stages = Stages(lambda: trace, request)
     has_units = trace.marks["mark"].is_in(["step", "request"]).any()
     with ThreadPoolExecutor(1) as beside:  # half of it waits for no other half
+        observed = beside.submit(observe, trace)
         ready = beside.submit(unplaced, trace) if trace.marks.height else None
-        alignment = stages.alignment
-        ends, unpaired = with_unmarked(trace, stages.marked, wanted=request.unmarked, comm_kernels=request.comm_kernels)
+        marked = stages.marked
+        alignment = stages.alignment = align(trace, marked, request.clocks, observed.result())
+        ends, unpaired = with_unmarked(trace, marked, wanted=request.unmarked, comm_kernels=request.comm_kernels)
         building = beside.submit(build_handoffs, trace, ends, alignment, request.warmup)
         graph = items = None
         if has_units or (ends is not None and ends.table.height):

@@ -7,8 +7,8 @@ estimates where the files' own claims cannot be true), `conflicts` deals with wh
 the result, and `align` ties it up.
 """
 
-from gapscope.clocks.align import align
+from gapscope.clocks.align import align, observe
 from gapscope.clocks.alignment import Alignment
 from gapscope.clocks.options import AlignOptions, Anchor, read_anchors
 
-__all__ = ["AlignOptions", "Alignment", "Anchor", "align", "read_anchors"]
+__all__ = ["AlignOptions", "Alignment", "Anchor", "align", "observe", "read_anchors"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from gapscope.clocks.alignment import Alignment, coarsen
 from gapscope.clocks.assumptions import assume
 from gapscope.clocks.conflicts import resolve
 from gapscope.clocks.domains import Domains, find_domains
-from gapscope.clocks.evidence import Context, gather
+from gapscope.clocks.evidence import OF_CALLS, Context, gather
 from gapscope.clocks.observations import Evidence, observations
 from gapscope.clocks.options import AlignOptions
 from gapscope.clocks.soft import soft_offsets
@@ -29,20 +30,45 @@ _IMPOSSIBLE_NS = 10**12
 """No launch, message or collective takes a thousand seconds backward: such times are damage, not clocks."""
 
 
-def align(trace: Trace, ends: Ends | None = None, options: AlignOptions | None = None) -> Alignment:
+@dataclass(frozen=True)
+class Observed:
+    """What is known of the clocks before anybody asks for marks.
+
+    Attributes:
+        domains: The clocks.
+        of_calls: What calls say about them.
+    """
+
+    domains: Domains
+    of_calls: Sequence[Evidence]
+
+
+def observe(trace: Trace) -> Observed:
+    """Return what the calls of a trace say about its clocks, which is most of the work of aligning them."""
+    context = Context(trace, find_domains(trace))
+    return Observed(context.domains, [family(context) for family in OF_CALLS])
+
+
+def align(
+    trace: Trace,
+    ends: Ends | None = None,
+    options: AlignOptions | None = None,
+    observed: Observed | None = None,
+) -> Alignment:
     """Return where each clock of a trace stands, with proven bounds.
 
     Args:
         trace: The recordings.
         ends: Events of the handoffs that marks name (`gapscope.events.find_ends`); None: they are not used.
         options: What the user states.
+        observed: Result of `observe`, if it is there.
 
     Raises:
         UsageError: An option names a rank that is not there.
     """
-    options = options or AlignOptions()
-    domains = _with_offsets(find_domains(trace), options)
-    evidence = gather(Context(trace, domains, ends))
+    options, observed = options or AlignOptions(), observed or observe(trace)
+    domains = _with_offsets(observed.domains, options)
+    evidence = gather(Context(trace, domains, ends), observed.of_calls)
     domains, evidence = _with_anchors(domains, evidence, options)
     evidence, findings = _possible(domains, evidence)
     soft = soft_offsets(domains, evidence.soft)

@@ -280,8 +280,8 @@ def find_domains(trace: Trace) -> Domains:
 
 def _recorded_devices(trace: Trace) -> pl.DataFrame:
     """Return ``source, process, device, mapping_ns`` of the devices whose operations were recorded."""
-    devices = trace.scan("ops").filter(pl.col("device").is_not_null()).select("source", "process", "device").unique()
-    return devices.collect().with_columns(mapping_ns=pl.lit(None, dtype=pl.Int64))
+    devices, _ = lanes_of(trace.scan("ops"), ["source", "process", "device"], nulls_last=False)
+    return devices.drop_nulls("device").with_columns(mapping_ns=pl.lit(None, dtype=pl.Int64))
 
 
 def _timed_devices(trace: Trace) -> pl.DataFrame:

@@ -75,9 +75,9 @@ def by_thread(calls: pl.DataFrame, threads: pl.DataFrame) -> Calls:
     lanes, code = lanes_of(threads, LANE, nulls_last=False)
     code = np.repeat(code, np.diff(np.append(threads["row"].to_numpy(), np.uint32(calls.height))))
     order = order_by_lane(code, lanes.height, [calls["start_ns"].to_numpy()])
-    if not (order[1:] > order[:-1]).all():
+    if order is not None:
         calls, code = calls[order], code[order]
-    at = np.searchsorted(code, np.arange(lanes.height + 1))
+    at = np.searchsorted(code, np.arange(lanes.height + 1, dtype=np.int32))
     return Calls(calls, lanes.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:])))
 
 
@@ -164,8 +164,10 @@ def _of_autograd(trace: Trace, marks: pl.DataFrame, calls: Calls, start: Ints) -
     processes, code = lanes_of(lanes, PROCESS, nulls_last=False)
     code, chosen = np.repeat(code, [len(part) for part in parts]), np.concatenate(parts)
     order = order_by_lane(code, processes.height, [start[chosen]])
-    at = np.searchsorted(code[order], np.arange(processes.height + 1))
-    return chosen[order], processes.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
+    if order is not None:
+        code, chosen = code[order], chosen[order]
+    at = np.searchsorted(code, np.arange(processes.height + 1, dtype=np.int32))
+    return chosen, processes.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
 
 
 def _stretches(

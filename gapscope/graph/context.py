@@ -19,7 +19,6 @@ from gapscope.trace import Trace
 COMMUNICATION = "(?i)nccl|rccl"
 """What the names of communication kernels have in them."""
 
-_OPERATION = ["source", "process", "device", "stream", "raw_start_ns"]
 _NO_ROWS = pl.DataFrame(schema={"mark_id": pl.UInt32, "item": pl.Int64})
 _BRACKET = ["handoff", *KEY, "side_rank", "slot", "mark", "source", "process", "thread", "evidence"]
 
@@ -84,10 +83,7 @@ class Context:
         """
         if self.ends is None:
             return self._described(_NO_ROWS)
-        launched = self.ends.launched.filter("decides")
-        starts = pl.Series(self.items.times.raw_starts(self.items.n_ops))
-        began = starts.is_in(launched["start_ns"].unique().implode())
-        return self._described(self._identified(launched, began.arg_true().cast(pl.Int64)))
+        return self._described(self._identified(self.ends.launched.filter("decides")))
 
     @cached_property
     def memory_calls(self) -> pl.DataFrame:
@@ -143,28 +139,29 @@ class Context:
         rows = pl.DataFrame({"mark_id": marks, "call": calls.table["call"].gather(inside.call)})
         return rows.join(launch, on="call", maintain_order="left").select("mark_id", "item")
 
-    def _identified(self, launched: pl.DataFrame, numbers: pl.Series) -> pl.DataFrame:
+    def _identified(self, launched: pl.DataFrame, among: pl.Series | None = None) -> pl.DataFrame:
         """Return ``mark_id, item``: operations by their stream and start.
 
         Args:
             launched: Rows of `gapscope.events.Ends.launched`.
-            numbers: Items that they may be.
+            among: Items that they may be; None: all.
         """
         assert self.ends is not None
-        numbered = self.items.ops_at(numbers).select(*_OPERATION, item=numbers)
         brackets = self.brackets.select("mark_id", "source", "process")
-        return (
-            launched.select("mark_id", "device", "stream", raw_start_ns="start_ns")
-            .join(brackets, on="mark_id", maintain_order="left")
-            .join(numbered, on=_OPERATION, nulls_equal=True, maintain_order="left")
-            .select(pl.col("mark_id").cast(pl.UInt32), "item")
+        placed = launched.select("mark_id", "device", "stream", "start_ns").join(
+            brackets, on="mark_id", maintain_order="left"
+        )
+        row, item = self.items.started(placed, None if among is None else among.to_numpy())
+        return pl.DataFrame(
+            {"mark_id": placed["mark_id"].gather(row).cast(pl.UInt32), "item": pl.Series(item).cast(pl.Int64)}
         )
 
     def _described(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the columns of `deciding_ops` for rows with ``mark_id`` and ``item``."""
         if self.ends is None:
             return pl.DataFrame(schema=dict.fromkeys([*_BRACKET, "item", "start", "end", "is_nccl"], pl.Int64))
-        rows = rows.unique(maintain_order=True)
+        pair = pl.col("mark_id").cast(pl.Int64) * self.items.n_ops + pl.col("item")
+        rows = rows.filter(pair.is_first_distinct())
         item = rows["item"].to_numpy()
         return (
             rows.join(self.brackets.select("mark_id", *_BRACKET), on="mark_id", maintain_order="left")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import polars as pl
 
 from gapscope.clocks import Alignment
 from gapscope.comms.streams import Streams
-from gapscope.correlation import Rows, greatest, groups
+from gapscope.correlation import Rows, expand, greatest, groups
 from gapscope.events import Ends
 from gapscope.graph.placing import Numbers, Placed, placed
 from gapscope.lanes import lanes_of, order_by_lane
@@ -130,6 +131,34 @@ class Items:
     def _lanes_at(self, numbers: pl.Series, *columns: str) -> list[pl.Series]:
         rows: pl.DataFrame = self.lanes.select(columns)[self.lane[numbers.to_numpy()]]
         return rows.get_columns()
+
+    def started(self, asked: pl.DataFrame, among: Ints | None = None) -> tuple[Indices, Ints]:
+        """Return the operations that started on some streams at some times: the row that each is of, and its number.
+
+        Args:
+            asked: `_STREAM`, and ``start_ns`` on the file's clock.
+            among: Numbers of the operations that are looked at; None: all.
+        """
+        streams, numbers = self.stream_table, None if among is None else np.sort(among)
+        edges = [*streams["first"], self.n_ops]
+        if numbers is None:
+            begun = self.times.raw_starts(self.n_ops)
+        else:
+            begun, edges = self.times.raw_start(numbers), np.searchsorted(numbers, edges).tolist()
+        index = Rows(
+            pl.DataFrame({"start_ns": begun}),
+            "start_ns",
+            {(number, 0): slice(*stretch) for number, stretch in enumerate(pairwise(edges))},
+        )
+        lanes, lane = lanes_of(asked, _STREAM, nulls_last=True)
+        known = lanes.join(
+            streams.with_row_index("number"), on=_STREAM, how="left", nulls_equal=True, maintain_order="left"
+        )
+        of_stream = known["number"].cast(pl.Int64).fill_null(NONE).to_numpy()[lane]
+        times = asked.select("start_ns", source=pl.Series(of_stream), process=pl.lit(0, pl.Int64))
+        at, row = expand(*index.spans(times, "start_ns"))
+        found = index.at(at)
+        return row, found if numbers is None else numbers[found]
 
     @cached_property
     def _ops_by_id(self) -> Rows:
@@ -271,11 +300,12 @@ def unplaced(trace: Trace, ends: Ends | None = None) -> Unplaced:
     del ops
     order = order_by_lane(lane, streams.height, [enqueued, began, until])
     del enqueued
-    order = _IN_ORDER if (order[1:] > order[:-1]).all() else order
     about = scanned.select("kind", "copy_kind", "name", "size_bytes").collect()
     about = about.with_columns(about["size_bytes"].shrink_dtype(), ids, is_declared=pl.Series(declared))
-    if len(order):
-        about, lane, call = about[order], lane[order], call[order]
+    if order is None:
+        order = _IN_ORDER
+    else:
+        about, lane, call = about.rechunk()[order], lane[order], call[order]
     return Unplaced(about, (began, until, order), lane, call, streams, hosts, calls)
 
 
@@ -362,9 +392,9 @@ def _find_hosts(trace: Trace, ends: Ends | None) -> _Hosts:
     threads, lane = lanes_of(every, _THREAD, nulls_last=False)
     start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
     del times
-    order = order_by_lane(lane, threads.height, [start, -end, end])
+    order = order_by_lane(lane, threads.height, [start, end], second_down=True)
     table, about = every.select("correlation").collect().rechunk(), every.select("name", "family").collect()
-    if (order[1:] > order[:-1]).all():
+    if order is None:
         order = _IN_ORDER
     else:
         lane, table, about = lane[order], table[order], about[order]

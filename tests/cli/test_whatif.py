@@ -51,7 +51,9 @@ def no_nonsense(text):
 
 
 def test_chosen_steps_alone_are_replayed(cli):
-    outcome = cli("whatif", "--demo", "--cause", "late_submission", "--steps", "12:15", "--last", "3", "--format", "csv")
+    outcome = cli(
+        "whatif", "--demo", "--cause", "late_submission", "--steps", "12:15", "--last", "3", "--format", "csv"
+    )
     assert (outcome.code, outcome.err) == (0, "")
     rows = [row for row in csv.DictReader(io.StringIO(outcome.out)) if row["unit"] == "step"]
     assert {int(row["id"]) for row in rows} == {13, 14, 15}

@@ -74,19 +74,37 @@ def test_expand_and_greatest_say_what_stands_in_spans(spans, data):
     assert greatest(low[full], high[full], np.array(values, np.int64)).tolist() == best
 
 
+@pytest.mark.parametrize("step", [1, 7, 16, 17, 33, 500, -1, -90])
+def test_ids_are_found_however_far_the_next_one_is(step):
+    ids = np.cumsum(np.random.default_rng(3).integers(0, 4, 5_000))  # some repeat, some are not there
+    asked = np.arange(ids[0] - 2, ids[-1] + 3)[::step]
+    one = {"source": 0, "process": 1}
+    index = Rows(pl.DataFrame({"correlation": ids}).with_columns(**{k: pl.lit(v) for k, v in one.items()}))
+    low, high = index.spans(pl.DataFrame({"correlation": asked}).with_columns(**{k: pl.lit(v) for k, v in one.items()}))
+    there = np.isin(asked, ids)
+    assert (high > low).tolist() == there.tolist()
+    assert low[there].tolist() == np.searchsorted(ids, asked[there]).tolist()
+    assert high[there].tolist() == np.searchsorted(ids, asked[there], side="right").tolist()
+
+
 LANES = st.lists(st.tuples(SMALL, st.none() | SMALL, st.integers(0, 5), st.integers(0, 5)), max_size=40)
 
 
 @EXAMPLES
-@given(LANES, st.booleans())
-def test_rows_are_ordered_by_lane_and_keys_and_equal_ones_stay(rows, nulls_last):
+@given(LANES, st.booleans(), st.booleans())
+def test_rows_are_ordered_by_lane_and_keys_and_equal_ones_stay(rows, nulls_last, second_down):
     schema = {"process": pl.Int64, "stream": pl.Int64, "one": pl.Int64, "two": pl.Int64}
     table = pl.DataFrame(rows, schema=schema, orient="row")
     lanes, code = lanes_of(table, ["process", "stream"], nulls_last=nulls_last)
-    order = order_by_lane(code, lanes.height, [table["one"].to_numpy(), table["two"].to_numpy()])
+    keys = [table["one"].to_numpy(), table["two"].to_numpy()]
+    order = order_by_lane(code, lanes.height, keys, second_down=second_down)
     numbered = table.with_row_index()
-    expected = numbered.sort("process", "stream", "one", "two", maintain_order=True, nulls_last=nulls_last)
-    assert order.tolist() == expected["index"].to_list()
+    down = [False, False, False, second_down]
+    expected = numbered.sort(
+        "process", "stream", "one", "two", descending=down, maintain_order=True, nulls_last=nulls_last
+    )["index"].to_list()
+    assert (list(range(len(rows))) if order is None else order.tolist()) == expected
+    assert (order is None) == (expected == list(range(len(rows))))
     assert lanes[code].rows() == table.select("process", "stream").rows()
 
 

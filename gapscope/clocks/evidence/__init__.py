@@ -5,7 +5,7 @@ A family takes a `Context` and returns `gapscope.clocks.observations.Evidence`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -20,10 +20,12 @@ from gapscope.clocks.evidence.send_recv import send_recv
 from gapscope.clocks.evidence.syncs import copies, syncs
 from gapscope.clocks.observations import SOFT, Evidence
 
-FAMILIES: tuple[Callable[[Context], Evidence], ...] = (
-    launches,
-    syncs,
-    copies,
+_Family = Callable[[Context], Evidence]
+
+OF_CALLS: tuple[_Family, ...] = (launches, syncs, copies)
+"""Families that look at the calls of each process and need no marks."""
+
+BETWEEN_FILES: tuple[_Family, ...] = (
     marked_pairs,
     marked_groups,
     collectives,
@@ -33,9 +35,14 @@ FAMILIES: tuple[Callable[[Context], Evidence], ...] = (
 )
 
 
-def gather(context: Context) -> Evidence:
-    """Return what all families found."""
-    found = [family(context) for family in FAMILIES]
+def gather(context: Context, of_calls: Sequence[Evidence]) -> Evidence:
+    """Return what all families found.
+
+    Args:
+        context: What they work with.
+        of_calls: What those of `OF_CALLS` found.
+    """
+    found = [*of_calls, *(family(context) for family in BETWEEN_FILES)]
     counts: dict[str, int] = {}
     for part in found:
         for kind, count in part.counts.items():
@@ -49,4 +56,4 @@ def gather(context: Context) -> Evidence:
     )
 
 
-__all__ = ["FAMILIES", "Context", "gather"]
+__all__ = ["BETWEEN_FILES", "OF_CALLS", "Context", "gather"]
