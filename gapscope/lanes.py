@@ -40,9 +40,9 @@ def lanes_of(
     codes, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     numbers: dict[tuple[int, ...], int] = {}
     for piece in _pieces(frame):
-        parts = [_numbers(values) for values in piece]
-        begins = _changes(parts)  # rows of one lane often stand together
-        parts = [_constant(part[begins].astype(np.int64)) for part in parts]
+        values = [_numbers(column) for column in piece]
+        begins = _changes(values)  # rows of one lane often stand together
+        parts: list[Ints] = [_constant(of_column[begins].astype(np.int64)) for of_column in values]
         parts += parts[-1:] * (_MOST_COLUMNS - len(parts))
         of_stretch, first = _number(len(begins), (parts[0], parts[1], parts[2], parts[3]))
         found = zip(*(part[first].tolist() for part in parts), strict=True)
@@ -174,9 +174,7 @@ def _comes_before(  # noqa: PLR0917 - two rows of three columns
 
 
 @nb.njit(cache=True, nogil=True)
-def _is_in_order(  # noqa: PLR0917 - columns
-    lane: Indices, one: Ints, two: Ints, three: Ints, sign: int
-) -> bool:
+def _is_in_order(lane: Indices, one: Ints, two: Ints, three: Ints, sign: int) -> bool:
     """Tell if rows stand in order of their lanes and keys."""
     for i in range(1, len(lane)):
         if lane[i] < lane[i - 1] or (lane[i] == lane[i - 1] and _comes_before(i, i - 1, one, two, three, sign)):
