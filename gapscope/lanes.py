@@ -40,9 +40,9 @@ def lanes_of(
     codes, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     numbers: dict[tuple[int, ...], int] = {}
     for piece in _pieces(frame):
-        parts = [_numbers(values) for values in piece]
-        begins = _changes(parts)  # rows of one lane often stand together
-        parts = [_constant(part[begins].astype(np.int64)) for part in parts]
+        values = [_numbers(column) for column in piece]
+        begins = _changes(values)  # rows of one lane often stand together
+        parts: list[Ints] = [_constant(of_column[begins].astype(np.int64)) for of_column in values]
         parts += parts[-1:] * (_MOST_COLUMNS - len(parts))
         of_stretch, first = _number(len(begins), (parts[0], parts[1], parts[2], parts[3]))
         found = zip(*(part[first].tolist() for part in parts), strict=True)

@@ -152,9 +152,7 @@ class Context:
             brackets, on="mark_id", maintain_order="left"
         )
         row, item = self.items.started(placed, None if among is None else among.to_numpy())
-        return pl.DataFrame(
-            {"mark_id": placed["mark_id"].gather(row).cast(pl.UInt32), "item": pl.Series(item).cast(pl.Int64)}
-        )
+        return pl.DataFrame({"mark_id": placed["mark_id"].gather(row).cast(pl.UInt32), "item": item})
 
     def _described(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the columns of `deciding_ops` for rows with ``mark_id`` and ``item``."""

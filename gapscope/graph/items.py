@@ -151,14 +151,13 @@ class Items:
             {(number, 0): slice(*stretch) for number, stretch in enumerate(pairwise(edges))},
         )
         lanes, lane = lanes_of(asked, _STREAM, nulls_last=True)
-        known = lanes.join(
-            streams.with_row_index("number"), on=_STREAM, how="left", nulls_equal=True, maintain_order="left"
-        )
+        numbered = streams.with_row_index("number")
+        known = lanes.join(numbered, on=_STREAM, how="left", nulls_equal=True, maintain_order="left")
         of_stream = known["number"].cast(pl.Int64).fill_null(NONE).to_numpy()[lane]
         times = asked.select("start_ns", source=pl.Series(of_stream), process=pl.lit(0, pl.Int64))
         at, row = expand(*index.spans(times, "start_ns"))
         found = index.at(at)
-        return row, found if numbers is None else numbers[found]
+        return row, found.astype(np.int64) if numbers is None else numbers[found]
 
     @cached_property
     def _ops_by_id(self) -> Rows:
