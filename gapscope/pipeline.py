@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import polars as pl
 
@@ -21,7 +21,7 @@ from gapscope.handoffs import build_handoffs
 from gapscope.handoffs.marks_cost import marks_cost, note_on_marks_cost
 from gapscope.readers.base import Progress, no_progress
 from gapscope.request import TABLES, Request
-from gapscope.schema import EXPOSURE, FIXES, INTERFERENCE, MESSAGES, SLACK, TILES, UNITS, WAITING, dtypes
+from gapscope.schema import EXPOSURE, FIXES, INTERFERENCE, MESSAGES, SLACK, TILES, UNITS, WAITING, Table, dtypes
 from gapscope.summary import COUNTED
 from gapscope.trace import Trace
 from gapscope.unmarked import with_unmarked
@@ -105,42 +105,76 @@ def compute(trace: Trace, request: Request, progress: Progress = no_progress, *,
         built = building.result()
         progress("causes", 1.0)
         handoffs = _selected(built.table, request)
-        explained, units = Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs), pl.DataFrame(schema=dtypes(UNITS))
-        exposure, messages = pl.DataFrame(schema=dtypes(EXPOSURE)), pl.DataFrame(schema=dtypes(MESSAGES))
-        context = pl.DataFrame(schema=dtypes(INTERFERENCE)), pl.DataFrame(schema=dtypes(WAITING))
-        fixes, slack = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
-        refused: list[Finding] = []
+        caused = _Caused(Explained(_empty(TILES), handoffs))
         is_large = graph is not None and graph.items.n > _MANY_ITEMS
-        model = tiles_back = None
         if graph is not None and (handoffs.height or has_units):
-            least = None if is_large else beside.submit(floors_of, graph)
-            looking = beside.submit(_context, graph, built.table)
-            explained = explain(graph, handoffs)
-            if is_large:
-                tiles_back, explained = put_aside(explained.tiles), explained.without_tiles()
-            found = find_units(graph, built.table).of_steps(*(request.steps or (None, None)))
-            progress("what fixes would bring", 1.0)
-            model = Model(graph, explained, found, floors_of(graph) if least is None else least.result())
-            replaying = beside.submit(_replayed, model)
-            if is_large:
-                replaying.result()
-                model = model if keep_model else None
-            units, exposure = found.table, unit_exposure(graph, found, explained)
-            messages = fragmented(graph, explained)
-            context, (fixes, slack, refused) = looking.result(), replaying.result()
-    if model is not None or not is_large:
-        stages.model = model
-    graph = items = model = None  # before the tiles are back
+            found = (built.table, handoffs)
+            caused = _caused(graph, found, request, beside, progress, is_large=is_large, keep_model=keep_model)
+    if caused.model is not None or not is_large:
+        stages.model = caused.model
+    graph = items = None  # before the tiles are back
     notes = [*trace.findings, *alignment.findings, *unpaired, *built.findings]
     if built.table.height and not handoffs.height:
         notes.append(_nothing_left(built.table))
     notes += note_on_marks_cost(marks_cost(trace, handoffs.filter(COUNTED)))
-    tiles = explained.tiles if tiles_back is None else tiles_back()
+    tiles = caused.explained.tiles if caused.tiles_back is None else caused.tiles_back()
     tables = (
-        explained.handoffs, tiles, units, exposure, fixes, slack, messages, *context,
-        alignment.with_spans(built.spans),
+        caused.explained.handoffs, tiles, caused.units, caused.exposure, caused.fixes, caused.slack, caused.messages,
+        *caused.context, alignment.with_spans(built.spans),
     )  # fmt: skip
-    return Computed(dict(zip(TABLES, tables, strict=True)), sort_findings([*notes, *refused]), stages)
+    return Computed(dict(zip(TABLES, tables, strict=True)), sort_findings([*notes, *caused.refused]), stages)
+
+
+def _empty(table: Table) -> pl.DataFrame:
+    return pl.DataFrame(schema=dtypes(table))
+
+
+@dataclass
+class _Caused:
+    """What the graph answers: tables of `Computed`, and the model; ``tiles_back`` returns tiles that are put aside."""
+
+    explained: Explained
+    units: pl.DataFrame = field(default_factory=partial(_empty, UNITS))
+    exposure: pl.DataFrame = field(default_factory=partial(_empty, EXPOSURE))
+    messages: pl.DataFrame = field(default_factory=partial(_empty, MESSAGES))
+    context: tuple[pl.DataFrame, pl.DataFrame] = field(default_factory=lambda: (_empty(INTERFERENCE), _empty(WAITING)))
+    fixes: pl.DataFrame = field(default_factory=partial(_empty, FIXES))
+    slack: pl.DataFrame = field(default_factory=partial(_empty, SLACK))
+    refused: list[Finding] = field(default_factory=list)
+    model: Model | None = None
+    tiles_back: Callable[[], pl.DataFrame] | None = None
+
+
+def _caused(
+    graph: Graph,
+    found: tuple[pl.DataFrame, pl.DataFrame],
+    request: Request,
+    beside: ThreadPoolExecutor,
+    progress: Progress,
+    *,
+    is_large: bool,
+    keep_model: bool,
+) -> _Caused:
+    """Return what the graph answers about handoffs: all, and those that are wanted."""
+    every, wanted = found
+    least = None if is_large else beside.submit(floors_of, graph)
+    looking = beside.submit(_context, graph, every)
+    explained, tiles_back = explain(graph, wanted), None
+    if is_large:
+        tiles_back, explained = put_aside(explained.tiles), explained.without_tiles()
+    units = find_units(graph, every).of_steps(*(request.steps or (None, None)))
+    progress("what fixes would bring", 1.0)
+    model = Model(graph, explained, units, floors_of(graph) if least is None else least.result())
+    replaying = beside.submit(_replayed, model)
+    kept: Model | None = model
+    if is_large:
+        replaying.result()
+        kept = model if keep_model else None
+    del model  # it holds more than the rest needs
+    exposure = unit_exposure(graph, units, explained)
+    messages = fragmented(graph, explained)
+    context, (fixes, slack, refused) = looking.result(), replaying.result()
+    return _Caused(explained, units.table, exposure, messages, context, fixes, slack, refused, kept, tiles_back)
 
 
 def _context(graph: Graph, handoffs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -152,7 +186,7 @@ def _replayed(model: Model) -> tuple[pl.DataFrame, pl.DataFrame, list[Finding]]:
     try:
         fixes, slack = ranked(model), unit_slack(model)
     except ReplayError as error:
-        nothing = pl.DataFrame(schema=dtypes(FIXES)), pl.DataFrame(schema=dtypes(SLACK))
+        nothing = _empty(FIXES), _empty(SLACK)
         return *nothing, [Finding("replay_differs", "warning", str(error), "What-if and slack are left out.")]
     model.forget()
     return fixes, slack, []
