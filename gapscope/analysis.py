@@ -114,7 +114,8 @@ class Analysis:
     def write(self, directory: str | PathLike[str]) -> list[Path]:
         """Write all tables as Parquet, ``findings`` and ``summary`` as JSON (`OUTPUTS`).
 
-        Files of these names are replaced, and only once all new ones are whole.
+        Files of these names are replaced, and only once all new ones are whole. The tables are written as they were
+        found; to write others, make an analysis of them with `dataclasses.replace`.
 
         Returns:
             The files written. Each carries ``schema_version`` (Parquet: in the file's metadata, with the digest of

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gapscope.collector import without_cycle_collection
 
-_lock = threading.Lock()
-
 
 def ready_compiler() -> None:
     """Load what numba loads with the first loop, all but ``scipy.linalg``; costs nothing the second time."""
-    from numba.core.registry import cpu_target  # noqa: PLC0415 - takes time that kept results do not need
+    from numba.core.compiler_lock import global_compiler_lock  # noqa: PLC0415 - takes time that kept results do not need
+    from numba.core.registry import cpu_target  # noqa: PLC0415
 
-    with _lock, without_cycle_collection(), _without_blas():
+    with global_compiler_lock, without_cycle_collection(), _without_blas():
         cpu_target.typing_context.refresh()
         cpu_target.target_context.refresh()
 
