@@ -14,8 +14,7 @@ from plotly.graph_objects import Figure
 
 import gapscope
 from gapscope.analysis import OUTPUTS
-from gapscope.cli import align as align_command
-from gapscope.cli import comparing, main
+from gapscope.cli import aligning, comparing, main
 from gapscope.demo import DEMO_RECORDING
 from gapscope.errors import UsageError
 from gapscope.exports.perfetto import write_perfetto
@@ -28,8 +27,10 @@ PAGE = SimplePage("Runs", ["one"], [], [], [], [])
 
 
 @pytest.fixture(scope="module")
-def demo() -> gapscope.Analysis:
-    return gapscope.analyze([DEMO_RECORDING])
+def demo(tmp_path_factory: pytest.TempPathFactory) -> gapscope.Analysis:
+    analysis = gapscope.analyze([DEMO_RECORDING])
+    write_perfetto(analysis, tmp_path_factory.mktemp("once") / "run.pftrace")  # its loops are compiled and kept
+    return analysis
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ WRITERS: dict[str, Callable[[gapscope.Analysis, Path], object]] = {
     "run.pftrace": write_perfetto,
     "run.pftrace.gz": write_perfetto,
     "told.json": lambda _, path: comparing._write(path, {"numbers": list(range(5_000))}),
-    "alignment.parquet": lambda demo, path: align_command._write(demo.alignment, path.parent),
+    "alignment.parquet": lambda demo, path: aligning._write(demo.alignment, path.parent),
     "summary.json": lambda demo, path: demo.write(path.parent),
 }
 
