@@ -97,8 +97,8 @@ def unsealed(said: str) -> str:
 
 
 def digest_of(content: bytes | memoryview) -> str:
-    """Return a digest of some bytes."""
-    return hashlib.blake2b(content, digest_size=20).hexdigest()
+    """Return a digest of some bytes; see `gapscope.cache.content_digest` for why this one."""
+    return hashlib.sha256(content).hexdigest()[:40]
 
 
 def write_at_once(path: Path, text: str) -> None:
