@@ -65,3 +65,7 @@ def __getattr__(name: str) -> object:
     from gapscope import whatif  # noqa: PLC0415
 
     return getattr(whatif, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -168,6 +168,7 @@ class Analysis:
         Raises:
             UsageError: None or several fit; the message lists some.
         """
+        self._raise_if_nothing_is_chosen()
         row = choose(self.handoffs, key)
         tiles = self.tiles.filter(pl.col("handoff_id") == row["handoff_id"][0]).sort("start_ns")
         return Handoff(row.row(0, named=True), tiles, row, self.trace, self.timebase)
@@ -184,9 +185,15 @@ class Analysis:
         """
         from gapscope.whatif import effects  # noqa: PLC0415 - see above
 
+        self._raise_if_nothing_is_chosen()
         if self.model is None:
             raise UsageError("There is nothing to replay: no handoff, step or request was found. See `findings`.")
         return effects(self.model, scenario)
+
+    def _raise_if_nothing_is_chosen(self) -> None:
+        for finding in self.findings:
+            if finding.code == "nothing_selected":
+                raise UsageError(f"{finding.message} {finding.hint}")
 
     def figure(self, name: str = "gaps", *, edge: str | None = None) -> Figure:
         """Return one of the report's figures (Plotly); `Handoff.figure` has the picture of one gap.
@@ -267,9 +274,10 @@ def analyze(
     if not is_whole:
         options = replace(options, window=window)
     if window is None or window.last_n is None:  # how many steps there are, only the marks tell
-        found = _kept(known_origin(paths, options), request)
+        origin = known_origin(paths, options)
+        found = _kept(origin, request)
         if found is not None:
-            return _made_before(cache(lambda: load(paths, options)), request, *found)
+            return _made_before(cache(lambda: _reopened(paths, options, origin)), request, *found)
     trace = _loaded(paths, options, progress)
     request = _with_last(request, window, trace)
     found = _kept(trace.origin, request)
@@ -315,6 +323,18 @@ def _loaded(paths: Sequence[str | PathLike[str]], options: LoadOptions, progress
 
     with compiling_told(progress) as told:
         return load(paths, options, told)
+
+
+def _reopened(paths: Sequence[str | PathLike[str]], options: LoadOptions, origin: Origin | None) -> Trace:
+    """Return the recordings of results that were found before they were opened.
+
+    Raises:
+        UsageError: They are others by now.
+    """
+    trace = load(paths, options)
+    if trace.origin != origin:
+        raise UsageError("The recordings changed after their results were found in the cache. Analyze them again.")
+    return trace
 
 
 def _computed(trace: Trace, request: Request, progress: Progress) -> Analysis:

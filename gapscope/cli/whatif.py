@@ -128,7 +128,7 @@ def _print_all(analysis: Analysis, fmt: Format, report: Path | None) -> None:
     told = {"schema_version": SCHEMA_VERSION, "fixes": analysis.fixes.to_dicts()}
     if report is not None:
         if not told["fixes"]:
-            raise UsageError(_NO_END)
+            raise _no_end(analysis)
         from gapscope.page.replayed import fixes_page  # noqa: PLC0415 - only pages need their templates
         from gapscope.page.simple import write_page  # noqa: PLC0415
 
@@ -140,15 +140,19 @@ def _print_all(analysis: Analysis, fmt: Format, report: Path | None) -> None:
     else:
         parts = render_fixes(analysis.fixes.to_dicts())
         if not parts:
-            raise UsageError(_NO_END)
+            raise _no_end(analysis)
         for part in parts:
             print_report(part)
 
 
-_NO_END = (
-    "Nothing can be replayed up to an end: it takes explained handoffs, and steps or requests that are marked "
-    "(gapscope::step, gapscope::request). `gapscope analyze` says what is missing."
-)
+def _no_end(analysis: Analysis) -> UsageError:
+    for finding in analysis.findings:
+        if finding.code == "nothing_selected":
+            return UsageError(f"{finding.message} {finding.hint}")
+    return UsageError(
+        "Nothing can be replayed up to an end: it takes explained handoffs, and steps or requests that are marked "
+        "(gapscope::step, gapscope::request). `gapscope analyze` says what is missing."
+    )
 
 
 def _print_one(analysis: Analysis, found: Effects, fmt: Format, report: Path | None) -> None:

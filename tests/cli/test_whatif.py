@@ -59,6 +59,16 @@ def test_chosen_steps_alone_are_replayed(cli):
     assert {int(row["id"]) for row in rows} == {13, 14, 15}
 
 
+@pytest.mark.parametrize("command", ["explain", "whatif", "whatif --cause late_submission", "whatif --handoff 0-1:12"])
+def test_steps_that_are_not_there_are_said_with_those_that_are(cli, command):
+    name, *options = command.split()
+    outcome = cli(name, "--demo", *options, "--steps", "500:")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "leaves none of 20 handoffs. The recording has steps 9 to 28, and ranks 0, 1." in " ".join(
+        outcome.err.split()
+    )
+
+
 # The ranked list --------------------------------------------------------------------------------------------------
 
 

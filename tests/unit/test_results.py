@@ -14,6 +14,7 @@ import pytest
 
 import gapscope
 from gapscope import Scenario, analysis, cache, pipeline, results
+from gapscope.errors import UsageError
 from gapscope.load import LoadOptions, load, one_file
 from gapscope.request import TABLES, Request
 
@@ -78,6 +79,19 @@ def test_the_second_look_opens_no_table_before_it_is_asked_for(run, monkeypatch)
     assert second.trace.ops.equals(first.trace.ops)
     assert second.trace is second.trace
     assert len(opened) == 1
+
+
+def test_recordings_that_changed_since_their_results_were_found_are_not_mixed_with_them(run):
+    paths, options = run
+    gapscope.analyze(paths, options=options)
+    second = gapscope.analyze(paths, options=options)
+    shutil.copy(DATA / "mailbox_both_rank0.json.gz", paths[0])
+    with pytest.raises(UsageError, match="changed after their results were found"):
+        _ = second.trace
+
+
+def test_all_names_are_listed():
+    assert set(gapscope.__all__) <= set(dir(gapscope))
 
 
 _LOOK = """
