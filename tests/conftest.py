@@ -33,11 +33,6 @@ def pytest_addoption(parser):
     parser.addoption("--update-docs", action="store_true", help="write the outputs shown in README.md anew")
 
 
-def pytest_xdist_auto_num_workers():
-    """One worker more than processors: many tests wait for a browser, a job or a process that they started."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_configure(config):
     gc.disable()  # until all is imported: what collecting makes stays anyway
     for name in SETTINGS_OF_THE_USER:
