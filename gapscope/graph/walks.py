@@ -38,16 +38,9 @@ had passed (an acknowledgment, an edge that contradicts the times)."""
 _STEP_PLACES = (0, 1, 2, 3, 4, 5, 6, 8, 10)
 """Where these stand in the rows of `gapscope.graph.kernels.walk`."""
 
-REPLAYED = {
-    "walk": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "what": pl.Int8,
-    "item": pl.Int32,
-    "edge": pl.Int8,
-    "length_ns": pl.Int64,
-    "passed": pl.Int8,
-}
+_OF_REPLAYS = ("walk", "start_ns", "end_ns", "what", "item", "edge", "length_ns", "passed")
+REPLAYED = {name: STEP.get(name, pl.Int64) for name in _OF_REPLAYS}
+"""A step of a replayed chain: columns of `STEP`, and its length, which may differ from that between its times."""
 
 
 @dataclass(frozen=True)
