@@ -27,13 +27,14 @@ def main() -> None:
     folder, path = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
     home = folder / "home"
     found = importlib.util.find_spec("duckdb_ext")
-    if found is None or found.origin is None:
+    if found is None or not found.submodule_search_locations:
         sys.exit("no duckdb-ext-sqlite")
+    (own, *_) = found.submodule_search_locations
     home.mkdir(parents=True, exist_ok=True)
     extensions = home / ".duckdb" / "extensions"
     if not extensions.exists():
         extensions.parent.mkdir()
-        extensions.symlink_to(Path(found.origin).parent / "extensions")
+        extensions.symlink_to(Path(own) / "extensions")
     link = folder / path.name
     if not link.exists():
         link.hardlink_to(path)  # it takes no symbolic link
