@@ -53,11 +53,14 @@ _SETTLED_S = 2.0  # a file changed more recently may change again within one ste
 
 
 def default_cache_dir() -> Path:
-    """Return ``$GAPSCOPE_CACHE``, or ``gapscope`` in the user's cache folder."""
+    """Return ``$GAPSCOPE_CACHE``, or ``gapscope`` in the cache folder of the user; of one without a home, no folder."""
     if chosen := os.environ.get("GAPSCOPE_CACHE"):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "gapscope"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "gapscope"
+    except RuntimeError:  # as in a container that runs under a number without a name
+        return Path(os.devnull, "gapscope")
 
 
 def usable_cache_dir(wanted: Path) -> Path | None:

@@ -11,10 +11,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from gapscope.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -121,7 +122,7 @@ def constant(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _spans(keys: Ints, wanted: Ints, base: int) -> tuple[Indices, Indices]:
     """Return where each wanted key stands among ordered keys; the next one is looked for from the last one on."""
     low, high = np.empty(len(wanted), np.int32), np.empty(len(wanted), np.int32)
@@ -153,7 +154,7 @@ def _spans(keys: Ints, wanted: Ints, base: int) -> tuple[Indices, Indices]:
     return low, high
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _first(low: Indices, high: Indices, order: Indices) -> Indices:
     """Return what stands first in each span of ``order``."""
     found = np.empty(len(low), np.int32)

@@ -77,3 +77,7 @@ class ReplayError(GapscopeError):
             f"What-if is refused: replayed without a change, {node} (recorded at {at_ns} ns) has another time. "
             "The other results stand; please report the recording."
         )
+
+
+class LoopsNotKeptWarning(RuntimeWarning):
+    """What was compiled could not be kept, so that the next run compiles it again."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from gapscope.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -108,7 +109,7 @@ def _constant(values: Ints) -> Ints:
     return values
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _number(n: int, rows: Columns) -> tuple[Indices, Ints]:
     """Number the different rows of four columns in order of appearance; return numbers and first rows."""
     a, b, c, d = rows  # taken apart once: an array taken from a tuple costs far more than a look into it
@@ -129,7 +130,7 @@ def _number(n: int, rows: Columns) -> tuple[Indices, Ints]:
     return code, first[:count]
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _slot(  # noqa: PLR0917 - one row of four columns
     a: Ints, b: Ints, c: Ints, d: Ints, i: int, first: Ints, table: Indices
 ) -> int:
@@ -145,7 +146,7 @@ def _slot(  # noqa: PLR0917 - one row of four columns
     return int(slot)
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _counted(lane: Indices, n_lanes: int) -> tuple[Indices, Ints]:
     """Return row numbers by lane, and where each lane begins."""
     first = np.zeros(n_lanes + 1, np.int64)
@@ -161,7 +162,7 @@ def _counted(lane: Indices, n_lanes: int) -> tuple[Indices, Ints]:
     return order, first
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _comes_before(  # noqa: PLR0917 - two rows of three columns
     i: int, j: int, one: Ints, two: Ints, three: Ints, sign: int
 ) -> bool:
@@ -173,7 +174,7 @@ def _comes_before(  # noqa: PLR0917 - two rows of three columns
     return bool(three[i] < three[j])
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _is_in_order(lane: Indices, one: Ints, two: Ints, three: Ints, sign: int) -> bool:
     """Tell if rows stand in order of their lanes and keys."""
     for i in range(1, len(lane)):
@@ -182,7 +183,7 @@ def _is_in_order(lane: Indices, one: Ints, two: Ints, three: Ints, sign: int) ->
     return True
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _out_of_order(  # noqa: PLR0917 - columns
     order: Indices, first: Ints, one: Ints, two: Ints, three: Ints, sign: int
 ) -> npt.NDArray[np.bool_]:

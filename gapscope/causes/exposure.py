@@ -96,23 +96,17 @@ def _sums(graph: Graph, walks: Walks, passed: pl.DataFrame, tiles: Tiles, groups
 
 
 def _by_item(graph: Graph, explained: Explained) -> tuple[pl.DataFrame, Tiles]:
-    """Return tiles ordered by item: as they were passed, with ``handoff``, its row; and as the loop takes them."""
+    """Return tiles ordered by item: as they were passed, and as the loop takes them."""
     passed, handoffs = explained.passed, explained.handoffs
-    # Tiles of one handoff stand together: it is looked up once.
-    run = passed["handoff_id"].rle_id()
-    first = run.arg_unique() if len(run) else run
-    rows = passed.select("handoff_id")[first].join(
-        handoffs.select("handoff_id").with_row_index("handoff"), on="handoff_id", how="left", maintain_order="left"
-    )
     there = passed["item"].is_not_null().arg_true()
     order = there.gather(np.argsort(passed["item"].gather(there).to_numpy(), kind="stable"))
-    passed = passed.drop("handoff_id").with_columns(handoff=rows["handoff"].gather(run))[order]
+    passed = passed[order]
     item = passed["item"].to_numpy()
     place = np.zeros(graph.items.n, np.int32)
     place[item[::-1]] = np.arange(len(item), 0, -1, dtype=np.int32)
     what, start, end = (passed[c].to_numpy() for c in ("what", "start_ns", "end_ns"))
-    handoff, consumer = passed["handoff"].to_numpy().astype(np.int32), handoffs["consumer_start_ns"].fill_null(0)
-    given = (place, item, what, start, end, handoff, consumer.to_numpy())
+    handoff, consumer = (c.to_numpy() for c in (passed["handoff"], handoffs["consumer_start_ns"].fill_null(0)))
+    given = (place, item, what, start, end, handoff, consumer)
     return passed, Tiles(*(fixed(values) for values in given))
 
 

@@ -140,19 +140,22 @@ def _on_chain(holes: pl.DataFrame, explained: Explained) -> pl.DataFrame:
     The chain passes a hole if it passes the message behind it. Holes of a handoff are disjoint, so the time of holes up
     to any moment is a sum over earlier ones: no tile is compared with every hole.
     """
-    passed = explained.passed.select("handoff_id", began="item").unique()
-    mine = holes.join(passed, on=["handoff_id", "began"], how="semi").sort("handoff_id", "start_ns")
+    ids = explained.handoffs.select("handoff_id", handoff=pl.int_range(pl.len(), dtype=pl.Int32))
+    passed = explained.passed.join(holes.join(ids, on="handoff_id").select("handoff"), on="handoff", how="semi")
+    mine = holes.join(ids, on="handoff_id").join(
+        passed.select("handoff", began="item").unique(), on=["handoff", "began"], how="semi"
+    ).sort("handoff", "start_ns")  # fmt: skip
     schema = {"handoff_id": pl.String, "hole_cause": pl.String, "hole_cause_ns": pl.Int64}
-    tiles = explained.passed.join(mine.select("handoff_id").unique(), on="handoff_id", how="semi")
+    tiles = passed.join(mine.select("handoff").unique(), on="handoff", how="semi")
     if not tiles.height:
         return pl.DataFrame(schema=schema)
     # One axis for all handoffs: theirs lie on it one behind the other.
-    spans = pl.concat([f.select("handoff_id", "start_ns", "end_ns") for f in (mine, tiles)]).group_by("handoff_id").agg(
+    spans = pl.concat([f.select("handoff", "start_ns", "end_ns") for f in (mine, tiles)]).group_by("handoff").agg(
         zero=pl.col("start_ns").min(), length=pl.col("end_ns").max() - pl.col("start_ns").min()
-    ).sort("handoff_id")  # fmt: skip
+    ).sort("handoff")  # fmt: skip
     spans = spans.with_columns(base=pl.col("length").cum_sum() - pl.col("length") - pl.col("zero"))
     mine, tiles = (
-        f.join(spans.select("handoff_id", "base"), on="handoff_id", maintain_order="left").with_columns(
+        f.join(spans.select("handoff", "base"), on="handoff", maintain_order="left").with_columns(
             low=pl.col("start_ns") + pl.col("base"), high=pl.col("end_ns") + pl.col("base")
         )
         for f in (mine, tiles)
@@ -166,13 +169,14 @@ def _on_chain(holes: pl.DataFrame, explained: Explained) -> pl.DataFrame:
         return np.where(i < 0, 0, before[np.maximum(i, 0)] + inside)
 
     held = tiles.with_columns(held_ns=pl.Series(up_to(tiles["high"]) - up_to(tiles["low"])).cast(pl.Int64))
-    sums = held.group_by("handoff_id", hole_cause=pl.col("cause").cast(pl.String)).agg(
+    sums = held.group_by("handoff", hole_cause=pl.col("cause").cast(pl.String)).agg(
         hole_cause_ns=pl.col("held_ns").sum()
     )
     return (
         sums.filter(pl.col("hole_cause_ns") > 0)
         .sort("hole_cause_ns", "hole_cause", descending=[True, False])
-        .unique("handoff_id", keep="first", maintain_order=True)
+        .unique("handoff", keep="first", maintain_order=True)
+        .join(ids, on="handoff", maintain_order="left")
         .select(pl.col(n).cast(t) for n, t in schema.items())
     )
 

@@ -28,12 +28,12 @@ _PHASES = ["submission", "start_wait", "movement", "consumer_wait"]
 """In the order in which a gap passes them."""
 
 PASSED: dict[str, pl.DataType | type[pl.DataType]] = {
-    "handoff_id": pl.String,
+    "handoff": pl.Int32,
     **dict.fromkeys(("start_ns", "end_ns", "what", "item"), pl.Int64),
     "cause": CAUSE,
     "rank": pl.Int64,
 }
-"""What a tile is of: columns of `gapscope.graph.STEP`, its cause, and the rank of its item."""
+"""What a tile is of: the row of its handoff, columns of `gapscope.graph.STEP`, its cause, and the rank of its item."""
 
 
 _AT_ONCE = 16_384
@@ -49,7 +49,8 @@ class Explained:
     Attributes:
         tiles: Table ``tiles`` of `gapscope.schema`.
         handoffs: Table ``handoffs`` with its columns about causes.
-        passed: What each tile is of: ``handoff_id, start_ns, end_ns, what, item, cause, rank``.
+        passed: What each tile is of: ``handoff`` (its row in ``handoffs``), ``start_ns, end_ns, what, item, cause,
+            rank``. Those of one handoff stand together, in the order of the handoffs.
         begin: Node of the graph that the walk of each handoff with a gap begins at, in their order; -1: unknown.
     """
 
@@ -70,7 +71,8 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
         graph: The graph.
         handoffs: Table ``handoffs``.
     """
-    walked = handoffs.filter((pl.col("gap_ns") >= 0).fill_null(value=False) & (pl.col("order") == "ok"))
+    is_walked = (pl.col("gap_ns") >= 0).fill_null(value=False) & (pl.col("order") == "ok")
+    walked, row = handoffs.filter(is_walked), handoffs.select(is_walked.arg_true()).to_series().cast(pl.Int32)
     if not walked.height:
         return Explained(pl.DataFrame(schema=dtypes(TILES)), handoffs)
     walks = find_walks(graph, walked)
@@ -79,7 +81,9 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
     borders = np.linspace(0, walked.height, turns * _WORKERS + 1).astype(int).tolist()  # no worker is done long before
     stretches = [slice(first, until) for first, until in pairwise(borders) if first < until]
     with ThreadPoolExecutor(_WORKERS) as pool:
-        found = pool.map(lambda rows: _explained(known.part(rows), walked[rows], walks.part(rows)), stretches)
+        found = pool.map(
+            lambda rows: _explained(known.part(rows), walked[rows], walks.part(rows), row[rows]), stretches
+        )
         parts = list(found)
     about, tiles, passed = (pl.concat(frames) for frames in zip(*parts, strict=True))
     empty = [c for c in about.columns if c != "handoff_id"]
@@ -88,13 +92,22 @@ def explain(graph: Graph, handoffs: pl.DataFrame) -> Explained:
     return Explained(tiles, table, passed, walks.begin)
 
 
-def _explained(known: Known, walked: pl.DataFrame, walks: Walks) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return what `gapscope.causes.headroom.about_causes` says of some handoffs, their tiles, and what these are of."""
+def _explained(
+    known: Known, walked: pl.DataFrame, walks: Walks, row: pl.Series
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return what `gapscope.causes.headroom.about_causes` says of some handoffs, their tiles, and what these are of.
+
+    Args:
+        known: What causes are named by.
+        walked: The handoffs,
+        walks: and their walks.
+        row: Where they stand among all handoffs.
+    """
     steps = named(known, walk_handoffs(known.graph, walked, walks))
     tiles = _tiles(known, steps)
     # What both have in common is there once.
-    passed = tiles.select("handoff_id", "start_ns", "end_ns", "rank").hstack(steps.select("what", "item", "cause"))
-    passed = passed.select(pl.col(n).cast(t) for n, t in PASSED.items())
+    passed = tiles.select("start_ns", "end_ns", "rank").hstack(steps.select("what", "item", "cause"))
+    passed = passed.with_columns(handoff=row.gather(steps["walk"])).select(pl.col(n).cast(t) for n, t in PASSED.items())
     return about_causes(known, walks, steps), tiles, passed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 
 import typer
 from rich.console import Console
@@ -17,7 +18,7 @@ from gapscope.cli.export import export_command
 from gapscope.cli.preflight import preflight_command
 from gapscope.cli.record import record_command
 from gapscope.cli.whatif import whatif_command
-from gapscope.errors import GapscopeError, InputError
+from gapscope.errors import GapscopeError, InputError, LoopsNotKeptWarning
 from gapscope.reports.tables import without_controls
 
 EXIT_USAGE = 2
@@ -53,6 +54,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign gets a question mark, not a traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    plain = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *place: (
+        f"gapscope: {message}\n" if category is LoopsNotKeptWarning else plain(message, category, *place)
+    )
     try:
         app()
     except GapscopeError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from gapscope.loops import loop
 
-@nb.njit(cache=True, nogil=True)
+
+@loop
 def close_in_place(closed: npt.NDArray[np.int64], infinite: int, finite: int) -> None:
     """Replace the bounds of ``[window, upper, lower]`` by their closure.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from gapscope.lanes import lanes_of
+from gapscope.loops import loop
 
 Ints = npt.NDArray[np.int64]
 
@@ -122,7 +122,7 @@ def thin(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _may_be_kept(cell: Ints, delay: Ints, begin: Ints, cells: int) -> npt.NDArray[np.bool_]:
     """Return which rows are among the shortest of their cell; of equal ones the first."""
     kept = np.full((cells, KEPT_PER_BIN), -1, np.int64)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from gapscope.correlation import NONE
+from gapscope.loops import loop
 from gapscope.schema import OP_KIND
 
 Ints = npt.NDArray[np.int64]
@@ -80,7 +80,7 @@ def _undecided(launched: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _pass(
     marks: npt.NDArray[np.uint32], start: Ints, end: Ints, is_graph: Bools, n: int
 ) -> tuple[Indices, Bools, Indices, Indices]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from gapscope.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -14,7 +15,7 @@ UNTIMED = np.iinfo(np.int64).min
 _LATE = np.iinfo(np.int64).max
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def innermost_transfers(  # noqa: PLR0917 - columns
     mark: Indices, low: Indices, high: Indices, same: Indices, is_transfer: Bools, began: Ints, n_calls: int
 ) -> Indices:
@@ -40,7 +41,7 @@ def innermost_transfers(  # noqa: PLR0917 - columns
     return innermost
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def kept_rows(  # noqa: PLR0917 - columns
     mark: Indices,
     low: Indices,
@@ -88,7 +89,7 @@ def kept_rows(  # noqa: PLR0917 - columns
     return of_stretch[:n], of_call[:n]
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def telling_rows(  # noqa: PLR0917 - columns
     mark: Indices,
     call: Indices,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from dataclasses import field as default
 from typing import Any, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -30,6 +29,7 @@ from gapscope.exports.protobuf import (
     varint_size,
 )
 from gapscope.exports.stacking import NEVER, Indices, stack_up
+from gapscope.loops import loop
 
 _SEQUENCE, _OF_TRACKS = 1, 2  # apart, or events that are of no thread would be taken for the last thread's
 _CLEARED, _NEEDS_STATE = 1, 2
@@ -321,7 +321,7 @@ def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _put_events(moments: tuple[Ints, Ints, Bytes], events: _Events, body: Rows, out: Bytes) -> int:
     """Write track events; into an empty array: only find how many bytes they take. Return that number."""
     passed, which, kind = moments

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from gapscope.loops import loop
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -74,7 +75,7 @@ def annotated(names: Ints, kinds: Ints, values: Ints, present: Bools, flows: Row
     return out
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def varint_size(value: int) -> int:
     """Return how many bytes a number takes."""
     size, rest = 1, np.uint64(value) >> np.uint64(7)
@@ -83,7 +84,7 @@ def varint_size(value: int) -> int:
     return size
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def put_varint(out: Bytes, at: int, value: int) -> int:
     """Write a number at a place; return the place behind it."""
     rest = np.uint64(value)
@@ -95,13 +96,13 @@ def put_varint(out: Bytes, at: int, value: int) -> int:
     return at + 1
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _annotation_size(name: int, kind: int, value: int) -> int:
     of_value = 8 if kind == _DOUBLE else varint_size(value)
     return 1 + varint_size(name) + varint_size(kind << 3) + of_value
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _annotation_sizes(columns: Columns, values: Ints, present: Bools, flows: Rows, out: Ints) -> None:
     names, kinds = columns
     for i in range(values.shape[0]):
@@ -113,7 +114,7 @@ def _annotation_sizes(columns: Columns, values: Ints, present: Bools, flows: Row
         out[i + 1] = size
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _put_annotations(columns: Columns, values: Ints, present: Bools, flows: Rows, to: Rows) -> None:
     (names, kinds), out = columns, to.data
     for i in range(values.shape[0]):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from gapscope.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -13,7 +14,7 @@ NEVER = 2**63 - 1
 """End of what never closed."""
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def stack_up(lane: Indices, start_ns: Ints, end_ns: Ints, nested: bool) -> tuple[Indices, Ints]:
     """Put slices on tracks, and say in which order they begin and end there.
 
@@ -57,7 +58,7 @@ def stack_up(lane: Indices, start_ns: Ints, end_ns: Ints, nested: bool) -> tuple
     return track, moments[:at]
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _close(k: int, until_ns: int, stacks: tuple[Ints, Ints, Ints], moments: Ints, at: int) -> int:
     """Close what has ended on a track by a moment; return how many moments there are then."""
     top, below, end_ns = stacks

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +22,7 @@ from gapscope.graph.kernels import NONE, Arrays, leaf, most_ways, part, place, t
 from gapscope.graph.narrow import Narrow, length_at, narrow
 from gapscope.graph.queues import BASE_NS, CALLED_NS, QUEUE, ROW, TURN_NS
 from gapscope.graph.ways import OWN_START, ways_to, window_of
+from gapscope.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -195,7 +195,7 @@ def whole(g: Arrays, bounds: Ints, edges: Ints) -> Forward:
                    int(dropped), g.start, g.end)  # fmt: skip
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def inner_waits(start: Ints, end: Ints, lane: Indices, n_ops: int, held: Ints) -> Indices:
     """Return for each host item the last one within it whose end waits for something; NONE: there is none.
 
@@ -221,7 +221,7 @@ def inner_waits(start: Ints, end: Ints, lane: Indices, n_ops: int, held: Ints) -
     return found
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _ways(g: Arrays, bounds: Ints, edges: Ints, inner: Indices, capacity: int) -> tuple[Indices, Indices, Ints, Bytes]:
     """Return all ways to all nodes: ``first, source, ready, kind``."""
     n = 2 * len(g.start)
@@ -239,7 +239,7 @@ def _ways(g: Arrays, bounds: Ints, edges: Ints, inner: Indices, capacity: int) -
     return first, source[:total].copy(), ready[:total].copy(), kind[:total].copy()
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _ordered(first: Indices, source: Indices, struck: Bools) -> tuple[Indices, int]:
     """Return the nodes so that what holds a node comes before it, and how many ways had to be struck out for that.
 
@@ -278,7 +278,7 @@ def _ordered(first: Indices, source: Indices, struck: Bools) -> tuple[Indices, i
     return order, dropped
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _bindings(first: Indices, ready: Ints, struck: Bools, time: Ints) -> tuple[Indices, Ints]:
     """Return which way was satisfied last for each node of a whole graph, and what passed since; NONE: there is none.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from gapscope.loops import kept, loop
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -31,19 +32,17 @@ LONGEST_STANDSTILL = 100_000
 """Edges at one instant that a walk may pass; more are a circle of records with equal times."""
 
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 
 
-def leaf(loop: Callable[..., Any]) -> Callable[..., Any]:
+def leaf(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a loop that makes no array and so counts no references to any: that is most of the time of the others."""
-    compiled: Callable[..., Any] = nb.njit(**_OPTIONS)(loop)
-    return compiled
+    return kept(function, **_OPTIONS)
 
 
-def part(step: Callable[..., Any]) -> Callable[..., Any]:
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile what such a loop does at each step."""
-    compiled: Callable[..., Any] = nb.njit(**_OPTIONS, forceinline=True)(step)
-    return compiled
+    return kept(function, **_OPTIONS, forceinline=True)
 
 
 def fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -126,7 +125,7 @@ class Arrays(NamedTuple):
     level: Bytes
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> tuple[Ints, Indices]:
     """Return for which host items `before_of` does not see the node before their start, and that node for each.
 
@@ -162,7 +161,7 @@ def thread_order(start: Ints, end: Ints, lane: Indices, first: int) -> tuple[Int
     return nested, before[:count].copy()
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def most_ways(first: Indices) -> int:
     """Return the most ways that lead to any one node: its edges, its launch and what was before it on its stream."""
     most = np.int64(0)

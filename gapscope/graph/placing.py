@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from gapscope.clocks import Alignment
 from gapscope.correlation import constant
+from gapscope.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -102,7 +102,7 @@ def placed(lane: Indices, clock: Indices, parts: Sequence[Recorded], alignment: 
     return Placed(start, end, lane, clock, jumped, alignment.placed, amid, run[:runs].copy(), shift[:runs].copy())
 
 
-@nb.njit(cache=True, nogil=True)
+@loop
 def _place(  # noqa: PLR0917 - what the loop takes and fills
     begin: Ints,
     until: Ints,

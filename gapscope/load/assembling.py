@@ -15,10 +15,12 @@ from gapscope.findings import Finding
 from gapscope.load.logs import Logs, hosts_from_logs, on_one_clock
 from gapscope.marks import parse_marks, unwrap, with_group_names, without_definitions
 from gapscope.readers.base import SourceTables
+from gapscope.readers.packing import unpacked
 from gapscope.schema import MARKS, SOURCES, dtypes
 from gapscope.trace import Trace
 
 _WINDOW_TABLES = ("ops", "calls", "ranges")
+_AT_ONCE = 1 << 20  # rows
 _OWNER = ["source", "process"]
 
 
@@ -143,18 +145,15 @@ def windows_of(file: SourceTables) -> pl.DataFrame:
     """Return when each process of a file was recorded, and how many GPU operations of it."""
     parts = pl.collect_all(
         [
-            file.tables[t]
-            .group_by("process")
-            .agg(
+            rows.group_by("process").agg(
                 pl.col("start_ns").min().alias("first"),
                 pl.max_horizontal(pl.col("end_ns").max(), pl.col("start_ns").max()).alias("last"),
-                pl.len().alias("n"),
-            )
-            .with_columns(table=pl.lit(t))
-            for t in _WINDOW_TABLES
-        ],
-        engine="streaming",  # the ends of all rows at once are more than the tables as they are kept
-    )
+                pl.len().alias("n").cast(pl.Int64),
+            ).with_columns(table=pl.lit(table))
+            for table in _WINDOW_TABLES
+            for rows in _pieces(file, table)
+        ]
+    )  # fmt: skip
     return (
         pl.concat(parts)
         .group_by("process")
@@ -164,6 +163,14 @@ def windows_of(file: SourceTables) -> pl.DataFrame:
             n_ops=pl.col("n").filter(pl.col("table") == "ops").sum().cast(pl.Int64),
         )
     )
+
+
+def _pieces(file: SourceTables, table: str) -> Iterable[pl.LazyFrame]:
+    """Return the rows of a table in pieces: the ends of all at once are more than the table as it lies in memory."""
+    if file.packed is None:
+        return [file.tables[table]]
+    rows = file.packed[table]
+    return [unpacked(piece.lazy(), table) for piece in rows.iter_slices(_AT_ONCE)] or [unpacked(rows.lazy(), table)]
 
 
 def _processes(number: int, file: SourceTables, job: str | None) -> pl.DataFrame:

@@ -22,6 +22,8 @@ from numba.core import types
 from numba.core.options import DefaultOptions
 from numba.extending import intrinsic
 
+from gapscope.loops import kept
+
 Bytes = npt.NDArray[Any]  # uint8
 Ints = npt.NDArray[Any]  # int64: the compiler takes elements for plain integers, the stubs of numpy would not
 
@@ -111,11 +113,8 @@ _OPTIONS = {"nogil": True} | {name: value for name, value in _WISHES.items() if 
 
 
 def _compiled(function: _Function) -> _Function:
-    """Compile on first use; keep the result on disk where some folder for that can be written."""
-    try:
-        return cast("_Function", _njit(cache=True, **_OPTIONS)(function))
-    except RuntimeError:  # neither the package folder nor the user's cache folder is writable
-        return cast("_Function", _njit(**_OPTIONS)(function))
+    """Compile on first use, and keep the machine code."""
+    return kept(function, **_OPTIONS)
 
 
 def _helper(function: _Function) -> _Function:

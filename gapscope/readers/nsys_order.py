@@ -37,16 +37,12 @@ def split_by_process(frame: pl.DataFrame) -> list[Part]:
     if frame.is_empty():
         return []
     process, rows = frame["process"], packed(frame.drop("process"))
-    parts: list[Part] = []
-    for _ in range(_FEW_PROCESSES):
-        number = int(process[0])
-        is_of_it = process == number
-        if is_of_it.all():
-            return [*parts, (number, rows)]
-        parts.append((number, _rows_where(rows, is_of_it)))
-        process, rows = process.filter(~is_of_it), _rows_where(rows, ~is_of_it)
-    rest = rows.with_columns(process).partition_by("process", maintain_order=True, include_key=False, as_dict=True)
-    return [*parts, *((number, part) for (number,), part in rest.items())]
+    if (process == process[0]).all():
+        return [(int(process[0]), rows)]
+    if process.n_unique() > _FEW_PROCESSES:
+        found = rows.with_columns(process).partition_by("process", maintain_order=True, include_key=False, as_dict=True)
+        return [(number, part) for (number,), part in found.items()]
+    return [(number, _rows_where(rows, process == number)) for number in process.unique(maintain_order=True)]
 
 
 def _rows_where(rows: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:

@@ -6,16 +6,15 @@ where it is wanted: of millions of ranges, those of gapscope may be few.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-F = TypeVar("F", bound=Callable[..., object])
+from gapscope.loops import loop
+
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
@@ -125,15 +124,7 @@ def integer_series(name: str, values: Ints, nulls: Bytes) -> pl.Series:
     return frame.select(pl.when(pl.col("null") == 0).then(pl.col(name))).to_series()
 
 
-def _compiled(function: F) -> F:
-    """Compile without the interpreter lock, and keep the machine code on disk where a folder for it can be written."""
-    try:
-        return cast("F", numba.njit(nogil=True, cache=True)(function))
-    except RuntimeError:  # numba found no folder that it may write to
-        return cast("F", numba.njit(nogil=True)(function))
-
-
-@_compiled
+@loop
 def _varint(data: Bytes, at: int) -> tuple[int, int]:
     """Return the variable-length integer at a position and the position after it."""
     value = 0
@@ -146,7 +137,7 @@ def _varint(data: Bytes, at: int) -> tuple[int, int]:
     return value << 8 | int(data[at]), at + 1
 
 
-@_compiled
+@loop
 def _eight(data: Bytes, at: int) -> np.uint64:
     """Return the eight bytes at a position as an unsigned integer; unsigned arithmetic, so that it is one load."""
     k = np.uint64(at)
@@ -162,14 +153,14 @@ def _eight(data: Bytes, at: int) -> np.uint64:
     )
 
 
-@_compiled
+@loop
 def _word(data: Bytes, at: int, size: int) -> np.uint64:
     """Return up to eight bytes at a position as an unsigned integer, zeros behind them."""
     rest = np.uint64(max(64 - 8 * size, 0))
     return _eight(data, at) >> rest << rest
 
 
-@_compiled
+@loop
 def _find_values(  # noqa: PLR0917 - one loop for speed
     data: Bytes, at: int, header_end: int, wanted: Ints, is_text: npt.NDArray[np.bool_], widths: Ints, places: Ints
 ) -> int:
@@ -200,7 +191,7 @@ def _find_values(  # noqa: PLR0917 - one loop for speed
     return value_at
 
 
-@_compiled
+@loop
 def _decode(  # noqa: C901, PLR0911, PLR0912, PLR0917 - one loop for speed
     data: Bytes,
     pages: int,
@@ -273,7 +264,7 @@ def _decode(  # noqa: C901, PLR0911, PLR0912, PLR0917 - one loop for speed
     return row
 
 
-@_compiled
+@loop
 def _mark_prefixed(data: Bytes, places: Ints, prefix: Bytes, found: npt.NDArray[np.bool_]) -> None:
     """Mark the texts that begin with a prefix."""
     for row in range(places.size):
@@ -285,7 +276,7 @@ def _mark_prefixed(data: Bytes, places: Ints, prefix: Bytes, found: npt.NDArray[
             found[row] |= same
 
 
-@_compiled
+@loop
 def _join(data: Bytes, places: Ints, joined: Bytes) -> None:
     """Write texts one after the other, each followed by a zero byte."""
     out = 0

@@ -125,24 +125,15 @@ class Model:
     def parts(self) -> pl.DataFrame:
         """One row per tile, in the order of table ``tiles``.
 
-        Columns: ``handoff_id, start_ns, end_ns, length_ns, cause, rank, phase``, ``handoff`` (its row in table
-        ``handoffs``), ``counted`` (percentiles are over its handoff), and ``node``: the tile is time right before it
-        (null: not in the graph).
+        Columns: ``start_ns, end_ns, length_ns, cause, rank, phase``, ``handoff`` (its row in table ``handoffs``),
+        ``counted`` (percentiles are over its handoff), and ``node``: the tile is time right before it (null: not in the
+        graph).
         """
         passed, handoffs = self.explained.passed, self.explained.handoffs
-        # Tiles of one handoff stand together: only the first of each is looked up.
-        is_first = passed.select(
-            (pl.col("handoff_id") != pl.col("handoff_id").shift(1)).fill_null(value=True)
-        ).to_series()
-        rows = handoffs.select("handoff_id").with_row_index("handoff")
-        found = (
-            passed.filter(is_first).select("handoff_id").join(rows, on="handoff_id", how="left", maintain_order="left")
-        )
-        handoff = found["handoff"].gather(is_first.cum_sum() - 1)
-        counted = handoffs.select(COUNTED).to_series().gather(handoff)
+        counted = handoffs.select(COUNTED).to_series().gather(passed["handoff"])
         return passed.select(
-            "handoff_id", "start_ns", "end_ns", "cause", "rank", length_ns=pl.col("end_ns") - pl.col("start_ns"),
-            phase=self.explained.tiles["phase"], handoff=handoff, counted=counted, node=self._nodes,
+            "start_ns", "end_ns", "cause", "rank", "handoff", length_ns=pl.col("end_ns") - pl.col("start_ns"),
+            phase=self.explained.tiles["phase"], counted=counted, node=self._nodes,
         )  # fmt: skip
 
     @cached_property

@@ -46,7 +46,7 @@ def ranked(model: Model) -> pl.DataFrame:
     sums = spent.hstack(classes.table[spent["number"]]).with_columns(pl.col("cause").cast(pl.String))
     total = int(sums["handoff_ns"].sum())
     sums = sums.filter((pl.col("handoff_ns") >= total * _LEAST_SHARE) & (pl.col("cause") != "unexplained"))
-    sums = sums.sort("handoff_ns", "cause", descending=[True, False]).head(MOST)
+    sums = sums.sort("handoff_ns", "cause", "rank", descending=[True, False, False], nulls_last=True).head(MOST)
     # Which of the listed each tile is of.
     listed = np.full(classes.table.height, -1, np.int8)
     listed[sums["number"].to_numpy()] = np.arange(sums.height)

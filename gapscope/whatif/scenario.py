@@ -87,7 +87,7 @@ def fitting(model: Model, scenario: Scenario) -> pl.Series:
     """
     parts, handoffs = model.parts, model.explained.handoffs
     fits = pl.repeat(value=True, n=parts.height, eager=True)
-    for frame, names in ((parts, ("cause", "rank", "phase", "handoff_id")), (handoffs, ("src_rank", "dst_rank"))):
+    for frame, names in ((parts, ("cause", "rank", "phase")), (handoffs, ("handoff_id", "src_rank", "dst_rank"))):
         for name in names:
             value = getattr(scenario, name)
             if value is not None:

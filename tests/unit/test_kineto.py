@@ -1075,15 +1075,3 @@ def test_progress_goes_up_to_one(write):
 def test_version_of_the_schema(read):
     source = read([call(1, 1)], schemaVersion=1, torch_version="2.11.0")
     assert (source.info.schema_version, source.info.tool_version, source.info.host) == ("1", "2.11.0", None)
-
-
-def test_without_a_folder_for_compiled_code_it_is_compiled_each_time(monkeypatch):
-    real = json_events._njit
-
-    def njit(**options):
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(**options)
-
-    monkeypatch.setattr(json_events, "_njit", njit)
-    assert json_events._compiled(lambda a: a + 1)(41) == 42

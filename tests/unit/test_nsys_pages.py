@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapscope.readers import nsys_records
 from gapscope.readers.nsys_pages import NotPlainError, PageFile
 from gapscope.readers.nsys_records import integer_series
 
@@ -161,16 +160,6 @@ def test_no_database(tmp_path, content):
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(NotPlainError):
         PageFile(tmp_path / "t")
-
-
-def test_compiling_without_a_folder_for_the_machine_code(monkeypatch):
-    def njit(*, nogil, cache=False):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: ("compiled", function)
-
-    monkeypatch.setattr(nsys_records.numba, "njit", njit)
-    assert nsys_records._compiled(len) == ("compiled", len)
 
 
 def test_integer_series():
