@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapscope.errors import InputError, MalformedTraceError
-from gapscope.readers import json_events
 from gapscope.readers.base import ReadOptions, no_progress
 from gapscope.readers.kineto import KINETO
 from gapscope.readers.kineto_fields import ARGS, CATEGORIES
