@@ -70,15 +70,6 @@ class Scenario:
         return f"{' '.join(parts)} := {self.to}"
 
 
-def chosen(model: Model, scenario: Scenario) -> pl.DataFrame:
-    """Return the tiles that shrink: rows of `Model.parts` with ``gone_ns``.
-
-    Raises:
-        UsageError: None fits; the message lists what there is.
-    """
-    return model.parts.with_columns(gone_ns=shrunk(model, scenario)).filter(fitting(model, scenario))
-
-
 def fitting(model: Model, scenario: Scenario) -> pl.Series:
     """Return for each row of `Model.parts` whether it shrinks.
 

@@ -20,7 +20,7 @@ from gapscope.graph.forward import forward_of
 from gapscope.graph.narrow import lengths_of, narrow
 from gapscope.testing import Recording, trace
 from gapscope.whatif import model as model_module
-from gapscope.whatif.scenario import chosen
+from gapscope.whatif.scenario import fitting, shrunk
 from tests.integration.analyzed import analyzed as recorded
 from tests.unit.test_causes import COMPUTE, US, Run, ns
 from tests.unit.test_exposure import run_of
@@ -177,7 +177,8 @@ def test_the_best_tenth_is_of_the_counted_handoffs_of_the_edge(lateness, best):
     gone = [max(late - best, 0) for late in lateness]  # start-up shrinks as well, but is no measure
     assert effect.gone_ns / US == sum(gone)
     assert ends(effect) == [sum(gone[: k + 1]) for k in range(len(gone))]
-    of_each = chosen(found.model, effect.scenario).group_by("handoff_id").agg(pl.col("gone_ns").sum())
+    tiles = found.model.parts.with_columns(shrunk(found.model, effect.scenario))
+    of_each = tiles.filter(fitting(found.model, effect.scenario)).group_by("handoff").agg(pl.col("gone_ns").sum())
     assert sorted(of_each["gone_ns"]) == sorted(ns * US for ns, late in zip(gone, lateness, strict=True) if late)
 
 
