@@ -13,7 +13,8 @@ from gapscope.clocks import Alignment
 from gapscope.events import Ends
 from gapscope.events.enclosing import LANE, by_thread, enclosed, nested_receives
 from gapscope.events.pairing import KEY
-from gapscope.graph.items import NONE, Items
+from gapscope.graph.items import Items
+from gapscope.graph.kernels import NONE
 from gapscope.trace import Trace
 
 COMMUNICATION = "(?i)nccl|rccl"

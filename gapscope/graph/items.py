@@ -20,20 +20,14 @@ from gapscope.clocks import Alignment
 from gapscope.comms.streams import Streams
 from gapscope.correlation import Rows, expand, greatest, groups
 from gapscope.events import Ends
+from gapscope.graph.hosts import IN_ORDER, IS_UNSEEN, STREAM, THREAD, Hosts, find_hosts, with_unseen
+from gapscope.graph.kernels import NONE
 from gapscope.graph.placing import Numbers, Placed, placed
 from gapscope.lanes import lanes_of, order_by_lane
 from gapscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
-
-NONE = -1
-_THREAD = ["source", "process", "thread"]
-_STREAM = ["source", "process", "device", "stream"]
-_LAUNCHED = ["op_device", "op_stream", "op_start_ns"]
-_IN_ORDER = np.zeros(0, np.int32)
-_IS_UNSEEN = (pl.col("by") == "span") & pl.col("start_ns").is_not_null()
-HOST_RANGES = "^(gloo):"
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ class Items:
     @property
     def stream_table(self) -> pl.DataFrame:
         """The table of `streams`, which takes nothing to make."""
-        return self.lanes.filter(~pl.col("is_host")).select(*_STREAM, "first", "until")
+        return self.lanes.filter(~pl.col("is_host")).select(*STREAM, "first", "until")
 
     @cached_property
     def streams(self) -> Streams:
@@ -114,7 +108,7 @@ class Items:
             numbers: Numbers of operations, none of them null.
         """
         ops = self.ops[numbers].with_columns(pl.col("correlation", "size_bytes").cast(pl.Int64))
-        return ops.hstack([self._raw_start(numbers), *self._lanes_at(numbers, *_STREAM, "rank")])
+        return ops.hstack([self._raw_start(numbers), *self._lanes_at(numbers, *STREAM, "rank")])
 
     def hosts_at(self, numbers: pl.Series) -> pl.DataFrame:
         """Return rows of `hosts` with ``raw_start_ns`` (on the file's clock), ``source, process, rank, thread``.
@@ -123,7 +117,7 @@ class Items:
             numbers: Numbers of items, none of them null or below `n_ops`.
         """
         hosts = self.hosts[numbers.cast(pl.Int64) - self.n_ops]
-        return hosts.hstack([self._raw_start(numbers), *self._lanes_at(numbers, *_THREAD, "rank")])
+        return hosts.hstack([self._raw_start(numbers), *self._lanes_at(numbers, *THREAD, "rank")])
 
     def _raw_start(self, numbers: pl.Series) -> pl.Series:
         return pl.Series("raw_start_ns", self.times.raw_start(numbers.to_numpy()), dtype=pl.Int64)
@@ -136,7 +130,7 @@ class Items:
         """Return the operations that started on some streams at some times: the row that each is of, and its number.
 
         Args:
-            asked: `_STREAM`, and ``start_ns`` on the file's clock.
+            asked: `STREAM`, and ``start_ns`` on the file's clock.
             among: Numbers of the operations that are looked at; None: all.
         """
         streams, numbers = self.stream_table, None if among is None else np.sort(among)
@@ -150,9 +144,9 @@ class Items:
             "start_ns",
             {(number, 0): slice(*stretch) for number, stretch in enumerate(pairwise(edges))},
         )
-        lanes, lane = lanes_of(asked, _STREAM, nulls_last=True)
+        lanes, lane = lanes_of(asked, STREAM, nulls_last=True)
         numbered = streams.with_row_index("number")
-        known = lanes.join(numbered, on=_STREAM, how="left", nulls_equal=True, maintain_order="left")
+        known = lanes.join(numbered, on=STREAM, how="left", nulls_equal=True, maintain_order="left")
         of_stream = known["number"].cast(pl.Int64).fill_null(NONE).to_numpy()[lane]
         times = asked.select("start_ns", source=pl.Series(of_stream), process=pl.lit(0, pl.Int64))
         at, row = expand(*index.spans(times, "start_ns"))
@@ -231,7 +225,7 @@ class Unplaced(NamedTuple):
         recorded: Starts and ends of operations, and their order, as `gapscope.graph.placing.Recorded` has them.
         lane: Stream of each operation.
         call: Host item that launched each operation, numbered among these; -1: unknown.
-        streams: `_STREAM`, ``first``, ``until``.
+        streams: `STREAM`, ``first``, ``until``.
         hosts: Host items.
         calls: These by correlation id.
     """
@@ -241,7 +235,7 @@ class Unplaced(NamedTuple):
     lane: Indices
     call: Indices
     streams: pl.DataFrame
-    hosts: _Hosts
+    hosts: Hosts
     calls: Rows
 
 
@@ -254,7 +248,7 @@ def find_items(trace: Trace, alignment: Alignment, ends: Ends | None, ready: Unp
         ends: Events of the handoffs that marks name; None: there are none.
         ready: Result of `unplaced` without ``ends``, if it is there; it is used if the ends add nothing to it.
     """
-    if ready is None or (ends is not None and ends.launched.filter(_IS_UNSEEN).height):
+    if ready is None or (ends is not None and ends.launched.filter(IS_UNSEEN).height):
         ready = unplaced(trace, ends)
     about, recorded, lane, call, streams, hosts, calls = ready
     call = np.where(call >= 0, call + np.int32(about.height), call)
@@ -275,14 +269,14 @@ def unplaced(trace: Trace, ends: Ends | None = None) -> Unplaced:
         trace: The recordings.
         ends: Events of the handoffs that marks name; None: there are none, or none is wanted.
     """
-    hosts = _find_hosts(trace, ends)
+    hosts = find_hosts(trace, ends)
     calls = Rows(hosts.table, places=_processes(hosts.threads))
     scanned = trace.scan("ops", used=True)
     ops = scanned.select("start_ns", "end_ns", "correlation").collect()
     if ops["start_ns"].null_count():  # else nothing is copied
         scanned = scanned.filter(pl.col("start_ns").is_not_null())
         ops = ops.filter(pl.col("start_ns").is_not_null())
-    streams, lane = lanes_of(scanned, _STREAM, nulls_last=True)
+    streams, lane = lanes_of(scanned, STREAM, nulls_last=True)
     processes = _by_process(lane, streams)
     began, until = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
     call = calls.first(ops, places=processes)
@@ -294,7 +288,7 @@ def unplaced(trace: Trace, ends: Ends | None = None) -> Unplaced:
         for where in processes.values():
             if unnumbered[where].any():
                 enqueued[where] = at[where]
-    call, declared = _with_unseen(scanned, call, hosts)
+    call, declared = with_unseen(scanned, call, hosts)
     ids = ops["correlation"].shrink_dtype()
     del ops
     order = order_by_lane(lane, streams.height, [enqueued, began, until])
@@ -302,7 +296,7 @@ def unplaced(trace: Trace, ends: Ends | None = None) -> Unplaced:
     about = scanned.select("kind", "copy_kind", "name", "size_bytes").collect()
     about = about.with_columns(about["size_bytes"].shrink_dtype(), ids, is_declared=pl.Series(declared))
     if order is None:
-        order = _IN_ORDER
+        order = IN_ORDER
     else:
         about, lane, call = about.rechunk()[order], lane[order], call[order]
     return Unplaced(about, (began, until, order), lane, call, streams, hosts, calls)
@@ -331,121 +325,7 @@ def _lanes(trace: Trace, streams: pl.DataFrame, threads: pl.DataFrame, lane: Ind
     """Return `Items.lanes`."""
     at = np.searchsorted(lane, np.arange(streams.height + threads.height + 1, dtype=np.int32))
     ranks = trace.processes.select("source", "process", "rank")
-    both = pl.concat([streams.select(_STREAM), threads.select(_THREAD)], how="diagonal")
+    both = pl.concat([streams.select(STREAM), threads.select(THREAD)], how="diagonal")
     both = both.join(ranks, on=["source", "process"], how="left", maintain_order="left")
     is_host = np.arange(both.height) >= streams.height
     return both.with_columns(is_host=pl.Series(is_host), first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
-
-
-class _Hosts(NamedTuple):
-    """Host items by thread and start.
-
-    Attributes:
-        table: ``correlation`` of each.
-        about: ``name, family`` of each.
-        lane: Thread of each.
-        start: Starts as recorded,
-        end: and ends,
-        order: which of them each item has, as `gapscope.graph.placing.Recorded` has it.
-        threads: `_THREAD`, ``first``, ``until``.
-        unseen: `_unseen_launches`.
-    """
-
-    table: pl.DataFrame
-    about: pl.DataFrame
-    lane: Indices
-    start: Ints
-    end: Ints
-    order: Indices
-    threads: pl.DataFrame
-    unseen: pl.DataFrame
-
-    def start_of(self, numbers: Numbers) -> Ints:
-        """Return the starts of some, as recorded."""
-        found: Ints = self.start[self.order[numbers] if len(self.order) else numbers]
-        return found
-
-
-def _find_hosts(trace: Trace, ends: Ends | None) -> _Hosts:
-    """Return host items by thread and start."""
-    calls = trace.scan("calls", used=True).select(*_THREAD, "start_ns", "end_ns", "correlation", "name", "family")
-    schema = calls.collect_schema()
-    ranges = (
-        trace.scan("ranges", used=True)
-        .filter(pl.col("name").str.contains(HOST_RANGES) & pl.col("end_ns").is_not_null())
-        .filter(pl.col("kind").cast(pl.String).is_in(["annotation", "push_pop"]))
-        .select(
-            *_THREAD, "start_ns", "end_ns", correlation=pl.lit(None, dtype=pl.Int64),
-            name=pl.col("name").cast(pl.Categorical()), family=pl.lit(None, dtype=schema["family"]),
-        ).collect()
-    )  # fmt: skip
-    unseen = _unseen_launches(ends, schema)
-    used = trace.processes.filter(pl.col("rank").is_not_null() & pl.col("primary")).select("source", "process")
-    stand_ins = unseen.drop(_LAUNCHED).unique(maintain_order=True).join(used, on=["source", "process"], how="semi")
-    rest = pl.concat([ranges, stand_ins])
-    every = pl.concat([calls, rest.lazy()]) if rest.height else calls
-    times = every.select("start_ns", "end_ns").collect()
-    if times["start_ns"].null_count() or times["end_ns"].null_count():
-        is_timed = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
-        every, times = every.filter(is_timed), times.filter(is_timed)
-    threads, lane = lanes_of(every, _THREAD, nulls_last=False)
-    start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
-    del times
-    order = order_by_lane(lane, threads.height, [start, end], second_down=True)
-    table, about = every.select("correlation").collect().rechunk(), every.select("name", "family").collect()
-    if order is None:
-        order = _IN_ORDER
-    else:
-        lane, table, about = lane[order], table[order], about[order]
-    at = np.searchsorted(lane, np.arange(threads.height + 1, dtype=np.int32))
-    threads = threads.with_columns(first=pl.Series(at[:-1]), until=pl.Series(at[1:]))
-    return _Hosts(table, about, lane, start, end, order, threads, unseen)
-
-
-def _unseen_launches(ends: Ends | None, schema: pl.Schema) -> pl.DataFrame:
-    """Return host items that stand for calls which are not recorded, with `_LAUNCHED` of what they launched."""
-    if ends is None:
-        return pl.DataFrame(schema={**schema, "op_device": pl.Int32, "op_stream": pl.Int64, "op_start_ns": pl.Int64})
-    inside = ends.launched.filter(_IS_UNSEEN)
-    brackets = ends.brackets.select("mark_id", *_THREAD, "mark", begin="start_ns", until="end_ns")
-    inside = inside.select("mark_id", op_device="device", op_stream="stream", op_start_ns="start_ns")
-    found = inside.join(brackets, on="mark_id")
-    # Of nested brackets the innermost says most.
-    found = found.sort("begin").unique(["source", "process", *_LAUNCHED], keep="last", maintain_order=True)
-    return found.select(
-        *_THREAD, start_ns="begin", end_ns=pl.min_horizontal("until", "op_start_ns"),
-        correlation=pl.lit(None, dtype=pl.Int64), name=pl.format("gapscope::{}", "mark").cast(pl.Categorical()),
-        family=pl.lit(None, dtype=schema["family"]), op_device="op_device", op_stream="op_stream",
-        op_start_ns="op_start_ns",
-    ).filter(pl.col("end_ns") >= pl.col("start_ns"))  # fmt: skip
-
-
-def _with_unseen(ops: pl.LazyFrame, call: Indices, hosts: _Hosts) -> tuple[Indices, npt.NDArray[np.bool_]]:
-    """Return the host items that launched operations, now also those that stand for calls which are not recorded.
-
-    Args:
-        ops: `_STREAM` and ``start_ns``.
-        call: Number of the host item that launched each; -1: not recorded.
-        hosts: Host items.
-
-    Returns:
-        The numbers, and which of them are of such stand-ins.
-    """
-    if not hosts.unseen.height:
-        return call, np.zeros(len(call), np.bool_)
-    numbers = hosts.about["family"].is_null().arg_true()
-    number = numbers.to_numpy()
-    row = hosts.order[number] if len(hosts.order) else number
-    numbered = hosts.about[numbers].select("name", unseen=numbers)
-    numbered = numbered.with_columns(start_ns=pl.Series(hosts.start[row]), end_ns=pl.Series(hosts.end[row]))
-    numbered = numbered.hstack(hosts.threads.select(_THREAD)[hosts.lane[number]].get_columns())
-    # Of several tensors' operations some may start in the same nanosecond, on streams of their own.
-    started = [*_STREAM, "start_ns"]
-    stands = hosts.unseen.join(numbered, on=[*_THREAD, "start_ns", "end_ns", "name"]).select(
-        "source", "process", "unseen", device="op_device", stream="op_stream", start_ns="op_start_ns"
-    )
-    stands = stands.unique(started, maintain_order=True)
-    found = ops.select(started).collect().join(stands, on=started, how="left", maintain_order="left", nulls_equal=True)
-    unseen = found["unseen"].cast(pl.Int32).fill_null(NONE).to_numpy()
-    declared = (call == NONE) & (unseen != NONE)
-    return np.where(declared, unseen, call), declared

@@ -14,11 +14,12 @@ import zstandard
 from polars.testing import assert_frame_equal
 
 from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
-from gapscope.readers import ReadOptions, nsys_sqlite
+from gapscope.readers import ReadOptions, nsys_database
 from gapscope.readers.base import no_progress
 from gapscope.readers.compression import head
+from gapscope.readers.nsys_database import SqliteTables
 from gapscope.readers.nsys_raw import WHOLE_PAYLOADS, RangeChoice
-from gapscope.readers.nsys_sqlite import NSYS_SQLITE, SqliteTables
+from gapscope.readers.nsys_sqlite import NSYS_SQLITE
 from gapscope.schema import READER_TABLES
 from tests.unit.nsys_files import KERNEL, NVTX, RUNTIME, SYNC, A, B, call, nvtx, on_stream, process, small_export
 
@@ -103,7 +104,7 @@ def test_nothing_is_written(path, tmp_path):
 @pytest.mark.parametrize("large", [False, True])
 def test_write_ahead_log_beside_the_file(path, tmp_path, monkeypatch, large):
     if large:
-        monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+        monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -160,7 +161,7 @@ def test_text_that_is_not_utf8(path):
 @pytest.mark.parametrize("large", [False, True])
 def test_values_of_another_kind_count_as_not_recorded(path, monkeypatch, large):
     if large:
-        monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+        monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"UPDATE {KERNEL} SET streamId = 'seven' WHERE globalPid >> 24 & 0xFFFFFF = {A}")
         connection.execute(f"UPDATE {RUNTIME} SET start = X'00' WHERE correlationId = 5")
@@ -191,7 +192,7 @@ def root_page(path, table):
 )
 def test_one_damaged_table_costs_that_table(path, monkeypatch, table, left, large):
     if large:
-        monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+        monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     content = bytearray(path.read_bytes())
     at = (root_page(path, table) - 1) * 4096
     content[at : at + 4096] = b"\xa5" * 4096
@@ -230,7 +231,7 @@ def read_or_refuse(path):
 @pytest.mark.parametrize("large", [False, True])
 def test_cut_at_many_lengths(big, tmp_path, monkeypatch, large):
     if large:
-        monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+        monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     content = big.read_bytes()
     path = tmp_path / "cut.sqlite"
     for length in [*range(0, 2000, 250), *range(2000, len(content), len(content) // 20)]:
@@ -242,7 +243,7 @@ def test_cut_at_many_lengths(big, tmp_path, monkeypatch, large):
 @pytest.mark.parametrize("seed", range(6))
 def test_flipped_bytes(big, tmp_path, monkeypatch, seed, large):
     if large:
-        monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+        monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     choose = random.Random(seed)
     path = tmp_path / "flipped.sqlite"
     for _ in range(6):
@@ -256,7 +257,7 @@ def test_flipped_bytes(big, tmp_path, monkeypatch, seed, large):
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_headers_of_pages(big, tmp_path, monkeypatch, seed):
     """The page decoder must neither crash nor read past a page: it gives up, and SQLite decides."""
-    monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+    monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     choose = random.Random(seed)
     path = tmp_path / "headers.sqlite"
     for _ in range(10):
@@ -269,7 +270,7 @@ def test_damaged_headers_of_pages(big, tmp_path, monkeypatch, seed):
 
 def test_both_ways_give_the_same(big, monkeypatch):
     small = read(big)
-    monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+    monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     large = read(big)
     assert small.info == large.info
     for table in READER_TABLES:
@@ -316,7 +317,7 @@ def test_both_ways_choose_the_same_ranges(tmp_path, monkeypatch, choice):
     path = ranges_of_all_kinds().write_sqlite(tmp_path / "x.sqlite")
     small = SqliteTables(path).ranges(COLUMNS, choice)
     count = SqliteTables(path).count_ranges(choice.event_types)
-    monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+    monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     monkeypatch.setattr(SqliteTables, "_chosen_by_sql", None)
     assert_frame_equal(SqliteTables(path).ranges(COLUMNS, choice), small)
     assert SqliteTables(path).count_ranges(choice.event_types) == count
@@ -329,13 +330,13 @@ def test_ranges_that_only_sqlite_reads(tmp_path, monkeypatch, odd):
     export.add(NVTX, {**nvtx(A, 101, 1, 2, text="y"), **odd})
     path = export.write_sqlite(tmp_path / "x.sqlite")
     small = SqliteTables(path).ranges(COLUMNS, CHOICES["all"])
-    monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+    monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     assert_frame_equal(SqliteTables(path).ranges(COLUMNS, CHOICES["all"]), small)
 
 
 def test_many_registered_texts(tmp_path):
     export = small_export().empty(NVTX)
-    count = nsys_sqlite._MANY_STRINGS + 10
+    count = nsys_database._MANY_STRINGS + 10
     export.add("StringIds", *({"id": 1000 + n, "value": f"gapscope::step step={n}"} for n in range(count)))
     export.add(NVTX, *(nvtx(A, 101, n, n + 1, text_id=1000 + n) for n in range(count)))
     ranges = read(export.write_sqlite(tmp_path / "x.sqlite")).tables["ranges"].collect()

@@ -8,7 +8,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from gapscope.errors import MalformedTraceError, UnsupportedVersionError
-from gapscope.readers import ReadOptions, nsys_checks, nsys_sqlite
+from gapscope.readers import ReadOptions, nsys_checks, nsys_database
 from gapscope.readers.base import no_progress
 from gapscope.readers.nsys_parquet import NSYS_PARQUET
 from gapscope.readers.nsys_sqlite import NSYS_SQLITE
@@ -44,7 +44,7 @@ from tests.unit.nsys_files import (
 def read(request, tmp_path, monkeypatch):
     """Write an export and read it: through SQLite, from its pages, or as parquet."""
     if request.param == "pages":
-        monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+        monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
 
     def write_and_read(export):
         if request.param == "parquet":

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 import gapscope
 from gapscope.errors import UsageError
 from gapscope.load import LoadOptions, load, one_file
-from gapscope.readers import nsys_sqlite
+from gapscope.readers import nsys_database
 from gapscope.readers.base import Window
 from gapscope.readers.window import windowed
 from gapscope.schema import EVENTS
@@ -101,7 +101,7 @@ def test_pages_that_are_skipped_hold_nothing_of_the_window(monkeypatch, tmp_path
     found = paths(RUNS[0])
     window = Window(*middle(found))
     expected = load(found, replace(UNCACHED, window=window))
-    monkeypatch.setattr(nsys_sqlite, "LARGE_BYTES", 0)
+    monkeypatch.setattr(nsys_database, "LARGE_BYTES", 0)
     read = load(found, replace(UNCACHED, window=window))
     for table in ("ops", "calls", "syncs", "ranges"):
         assert read.table(table).height

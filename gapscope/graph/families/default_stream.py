@@ -16,7 +16,7 @@ import polars as pl
 
 from gapscope.graph.context import Context
 from gapscope.graph.edges import EDGE, edges
-from gapscope.graph.items import NONE
+from gapscope.graph.kernels import NONE
 
 _DEVICE = ["source", "process", "device"]
 _STREAM = [*_DEVICE, "stream"]
