@@ -323,8 +323,8 @@ SOURCES: Table = {
         "How far the file's absolute time may be off from its host's clock by its own word; null if it does not say.",
     ),
     "resolution_ns": Column(pl.Int64(), "Smallest step of the recorded times."),
-    "window_start_ns": Column(pl.Int64(), "First time of any kept record; null if there is none."),
-    "window_end_ns": Column(pl.Int64(), "Last time of any kept record; null if there is none."),
+    "window_start_ns": Column(pl.Int64(), "First time of any kept operation, call or range; null if there is none."),
+    "window_end_ns": Column(pl.Int64(), "Last time of any kept operation, call or range; null if there is none."),
     "cpu_only": Column(pl.Boolean(), "The file says that the job had no GPU."),
     "gpu_traced": Column(pl.Boolean(), "GPU activity was asked for; null if the file does not tell."),
     "cpu_traced": Column(
@@ -475,7 +475,9 @@ HANDOFFS: Table = {
     "dominant_ns": Column(pl.Int64(), "Time of the dominant cause; null as above."),
     "removable_ns": Column(pl.Int64(), "How much sooner the consumer would have started without it; null as above."),
     "next_cause": Column(pl.String(), "What would hold the gap then; null as above."),
-    "consumer_bound": Column(pl.Boolean(), "The chain never touches the source rank; null as above."),
+    "consumer_bound": Column(
+        pl.Boolean(), "The chain never touches the source rank; null as above, or if nothing explains a part of it."
+    ),
     "slack_ns": Column(pl.Int64(), "How much later the data could have come; null as above."),
 }
 

@@ -34,6 +34,9 @@ COLUMNS = """## How it is measured
   all that it started, sampled; at least the largest resident set that the kernel saw of one process. Mapped files
   count.
 - **Time against gapscope** is the median by that of *gapscope analyze, first run* in the same table.
+- *Load before a run* is the system's, an average over the minute before: mostly that of the run before.
+- *--engine ray* finds a cluster of two nodes of one processor each that is up already
+  (`benchmarks/performance/programs/ray_cluster.py` starts it, and prints the address for `RAY_ADDRESS`).
 - *First run* begins with an empty cache of gapscope, *second run* has the cache of the first. What gapscope compiles
   once is compiled before, except in the row that says so.
 - A run of nsys-ai counts only if its cache has all tables and no analysis was skipped: with the DuckDB extension that
@@ -64,6 +67,8 @@ GROWTH = [
     ("Growth with ranks", [["ranks_1", "ranks_2", "ranks_8", "ranks_64"]]),
 ]
 ENGINES = ("ranks_8", ["first", "ray"])
+MAIN = ("torch_500MB/first", "torch_500MB/json", "nsys_5M/first", "nsys_5M/sqlite3")
+"""Two rows that matter, each with one beside it that no change of gapscope touches."""
 
 
 def render(measured: Measurements) -> str:
@@ -78,7 +83,7 @@ def render(measured: Measurements) -> str:
     name, ways = ENGINES
     if measured.newest(f"{name}/ray"):
         parts += ["## Engines\n", _comparison(measured, name, ways)]
-    parts += [COLUMNS, _not_measured(measured), COMMANDS_INTRO, _commands(measured)]
+    parts += [_every_series(measured), COLUMNS, _not_measured(measured), COMMANDS_INTRO, _commands(measured)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -176,6 +181,28 @@ def _growth(measured: Measurements, names: Sequence[str]) -> str:
             f"| {middle / millions:.2f} | {_rate(_size(about) / 1e6 / middle)} | {_peak(series, case)} | {second} "
             f"| {found.get('handoffs', 0):,} | {found.get('edges', 0):,} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def _every_series(measured: Measurements) -> str:
+    """Return the main rows of all series: what became faster, and how much of that is the machine."""
+    titles = []
+    for case in MAIN:
+        name, way = case.split("/")
+        titles.append(f"{INPUTS[name].title}: {next(one.title for one in WAYS[name] if one.name == way)}")
+    lines = [
+        "## Every series\n",
+        "Machines of one description differ in speed, and so does one machine over an evening. Only rows of one series "
+        "compare; the parsers show what the machine did.\n",
+        f"| series | code | {' | '.join(titles)} |",
+        "|---" * (2 + len(MAIN)) + "|",
+    ]
+    for one in measured.series:
+        found = [[run["seconds"] for run in one.runs.get(case, [])] for case in MAIN]
+        if any(found):
+            cells = [_spread(seconds) if seconds else "" for seconds in found]
+            code = one.about["versions"]["code"]
+            lines.append(f"| {one.id[:16].replace('T', ' ')} | {code} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -84,6 +84,7 @@ def _longest(steps: pl.DataFrame, length: pl.Series, n_walks: int) -> pl.DataFra
 def _bounds(steps: pl.DataFrame) -> pl.DataFrame:
     """Return ``walk, consumer_bound, ready_ns``: whether the destination alone held it, and when it had what it needed.
 
+    What nothing explains may have been the source: where the rest is the destination's, nobody knows (null).
     Only a residual is the price of what came before it; its tiles are cut, and it began where the first of them does.
     """
     walk, item, what = (steps[c].fill_null(NONE).to_numpy() for c in ("walk", "item", "what"))
@@ -97,9 +98,12 @@ def _bounds(steps: pl.DataFrame) -> pl.DataFrame:
     ends = steps.select("walk", "what", "end_ns")[last]
     elsewhere = np.zeros(len(last_of), np.bool_)
     elsewhere[walk[((steps["side"] == "src") | steps["item_rank"].is_null()).to_numpy()]] = True
+    is_open = np.zeros(len(last_of), np.bool_)
+    is_open[walk[(steps["cause"] == "unexplained").to_numpy()]] = True
+    bound = pl.Series(~elsewhere[walk[last]]).set(pl.Series((is_open & ~elsewhere)[walk[last]]), None)
     return ends.with_columns(held_ns=steps["start_ns"].gather(first_of[walk[last]])).select(
         "walk",
-        consumer_bound=pl.Series(~elsewhere[walk[last]]),
+        consumer_bound=bound,
         ready_ns=pl.when(pl.col("what") == RESIDUAL).then("held_ns").otherwise("end_ns"),
     )
 

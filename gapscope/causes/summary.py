@@ -40,10 +40,10 @@ def summarize_causes(
         ``uncertain_ns`` (of that, what lies before a choice that the clocks cannot tell from its runner-up) and
         ``causes``, those with the most exposure first, else the longest: ``cause, rank``, ``exposure_ns`` (sum over
         counted units; null: there are none), ``handoff_ns`` (sum over handoffs), ``wall_ns`` (union over time),
-        ``handoffs`` (in how many), ``dominant`` (of how many it is the longest), ``removable_p50_ns`` (median over
-        those). ``total``: the three totals per ``cause, rank`` over all edges. ``outside``: ``part, rank,
-        exposure_ns`` of what the units pass outside all gaps. ``evidence``: share of handoff time per level.
-        ``worst``: the handoffs with the longest gaps.
+        ``handoffs`` (in how many), ``dominant`` (of how many the cause, on all ranks together, is the longest: the same
+        on each of its ranks), ``removable_p50_ns`` (median over those). ``total``: the three totals per ``cause,
+        rank`` over all edges. ``outside``: ``part, rank, exposure_ns`` of what the units pass outside all gaps.
+        ``evidence``: share of handoff time per level. ``worst``: the handoffs with the longest gaps.
     """
     about_units, of_units = _counted_units(units, exposure)
     in_gaps = of_units.filter(pl.col("part") == "gap") if about_units["n"] else None

@@ -10,7 +10,7 @@ import typer
 
 from gapscope.analysis import analyze
 from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_options
-from gapscope.cli.output import print_report, warn_of_unreadable
+from gapscope.cli.output import print_report, warn_of_parts, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
 from gapscope.cli.selection import Last, Steps, steps_of
@@ -88,4 +88,5 @@ def explain_command(  # noqa: PLR0917 - typer hands options over by position
         typer.echo(tiles.write_csv(), nl=False)
     else:
         print_report(found.rendered(every=every))
+    warn_of_parts(analysis.findings)
     warn_of_unreadable(analysis.findings, strict)

@@ -29,6 +29,13 @@ def print_report(report: RenderableType) -> None:
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
+def warn_of_parts(findings: Sequence[Finding]) -> None:
+    """Say on stderr that files were read in part, where no report lists the findings."""
+    for finding in findings:
+        if finding.code == "part_read":
+            print(f"gapscope: {finding.message} {finding.hint}", file=sys.stderr)  # noqa: T201
+
+
 def warn_of_unreadable(findings: Sequence[Finding], strict: bool) -> None:
     """Name the files that could not be read on stderr.
 

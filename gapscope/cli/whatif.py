@@ -14,7 +14,7 @@ import typer
 
 from gapscope.analysis import Analysis, analyze
 from gapscope.cli.clocks import Anchors, ClockBound, Offset, SameHost, align_options
-from gapscope.cli.output import print_report, warn_of_unreadable
+from gapscope.cli.output import print_report, warn_of_parts, warn_of_unreadable
 from gapscope.cli.progress import LateProgress
 from gapscope.cli.recordings import Job, NoCache, Nsys, RankOf, Strict, load_options
 from gapscope.cli.selection import Last, Steps, steps_of
@@ -112,6 +112,7 @@ def whatif_command(  # noqa: PLR0917 - typer hands options over by position
         _print_all(analysis, fmt, report)
     else:
         _print_one(analysis, analysis.whatif(scenario), fmt, report)
+    warn_of_parts(analysis.findings)
     warn_of_unreadable(analysis.findings, strict)
 
 

@@ -40,7 +40,7 @@ class LoadOptions:
     """
 
     nsys: str | None = None
-    cache_dir: Path | None = None
+    cache_dir: str | PathLike[str] | None = None
     use_cache: bool = True
     rank_of: Mapping[int, int] = field(default_factory=dict)
     jobs: Mapping[str, Sequence[str | PathLike[str]]] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def _asked(paths: str | PathLike[str] | Iterable[str | PathLike[str]], options: 
 
 
 def _cache_dir(options: LoadOptions) -> Path | None:
-    return cache.usable_cache_dir(options.cache_dir or cache.default_cache_dir()) if options.use_cache else None
+    return cache.usable_cache_dir(Path(options.cache_dir or cache.default_cache_dir())) if options.use_cache else None
 
 
 def _origin(

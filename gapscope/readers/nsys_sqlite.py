@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
@@ -54,6 +55,20 @@ NSYS_SQLITE = NsysSqliteReader()
 
 def read_sqlite(path: Path, shown: str, format_name: str, options: ReadOptions, progress: Progress) -> SourceTables:
     """Read the export at ``path`` under the name ``shown``; see `NsysSqliteReader.read`."""
+    try:
+        return _read_plain(path, shown, format_name, options, progress)
+    except OSError as error:
+        if error.errno not in {ENOSPC, EDQUOT}:
+            raise
+        folder = _scratch(options.cache_dir) or tempfile.gettempdir()
+        raise InputError(
+            shown,
+            f"has to be unpacked to be read, and there is no room for that in {folder}.",
+            "Make room, or set GAPSCOPE_CACHE and TMPDIR to folders with room.",
+        ) from error
+
+
+def _read_plain(path: Path, shown: str, format_name: str, options: ReadOptions, progress: Progress) -> SourceTables:
     with _plain_copy(path, shown, options.cache_dir, progress) as database:
         try:
             raw = SqliteTables(database)

@@ -33,6 +33,11 @@ def test_there_is_no_other_engine():
         gapscope.load(FILE, LoadOptions(engine="dask"))
 
 
+def test_a_cache_folder_may_be_a_text(tmp_path):
+    gapscope.load(FILE, LoadOptions(cache_dir=str(tmp_path / "cache")))
+    assert (tmp_path / "cache").is_dir()
+
+
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'gapscope\[ray\]'"):

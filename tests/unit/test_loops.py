@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,8 @@ def run(folder: Path, *words: str) -> tuple[str, str]:
     return done.stdout.strip(), done.stderr
 
 
-def kept(folder: Path, ending: str) -> Path:
-    (found,) = (folder / "kept").rglob(f"*.{ending}")
+def kept(folder: Path) -> Path:
+    (found,) = (folder / "kept").rglob("*.loop")
     return found
 
 
@@ -76,27 +77,55 @@ def test_a_loop_is_compiled_once(folder: Path) -> None:
     assert run(folder) == ("6 1", "")
 
 
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_a_damaged_file_is_made_again(folder: Path, ending: str) -> None:
-    damaged = kept(folder, ending)
-    damaged.write_bytes(damaged.read_bytes()[:100])
+def cut(content: bytes) -> bytes:
+    return content[:100]
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:3000] + bytes([content[3000] ^ 4]) + content[3001:]
+
+
+@pytest.mark.parametrize("damaged", [cut, flipped, bytes.upper, lambda _: b""])
+def test_a_damaged_file_is_made_again(folder: Path, damaged: Callable[[bytes], bytes]) -> None:
+    file = kept(folder)
+    file.write_bytes(damaged(file.read_bytes()))
     assert run(folder) == ("6 0", "")
     assert run(folder) == ("6 1", "")
 
 
+def test_code_of_another_function_is_not_run(folder: Path) -> None:
+    file = kept(folder)
+    other = folder / "triangles.py"
+    whole = other.read_text()
+    other.write_text(whole.replace("total += k", "total += 2 * k"))
+    assert run(folder) == ("12 0", "")
+    kept(folder).write_bytes((folder / "whole" / file.relative_to(folder / "kept")).read_bytes())
+    assert run(folder) == ("12 0", "")
+    other.write_text(whole)
+
+
+def test_after_a_change_of_the_source_that_cannot_be_kept_no_old_code_is_run(empty: Path) -> None:
+    run(empty)
+    (empty / "triangles.py").write_text(LOOP.replace("total += k", "total += 2 * k"))
+    assert run(empty, "full")[0] == "12 0"
+    assert run(empty) == ("12 0", "")
+    assert run(empty) == ("12 1", "")
+    kept(empty)  # one alone: what was compiled before is gone
+
+
 def test_a_file_that_cannot_be_read_or_replaced_costs_time_alone(folder: Path) -> None:
-    index = kept(folder, "nbi")
-    index.unlink()
-    index.mkdir()
+    file = kept(folder)
+    file.unlink()
+    file.mkdir()
     result, said = run(folder)
     assert result == "6 0"
-    assert said.count("Compiled loops could not be kept (Is a directory)") == 1
+    assert said.count(f"could not be kept (in {file.parent}: Is a directory)") == 1
 
 
 def test_a_full_disk_costs_time_alone(empty: Path) -> None:
     result, said = run(empty, "full")
     assert result == "6 0"
-    assert said.count("Compiled loops could not be kept (File too large)") == 1
+    assert said.count("File too large)") == 1
     assert run(empty) == ("6 0", "")
     assert run(empty) == ("6 1", "")
 
@@ -105,4 +134,4 @@ def test_without_a_folder_each_run_compiles_and_says_what_to_do(empty: Path) -> 
     result, said = run(empty, "nowhere")
     assert result == "6 0"
     assert "no folder for them can be written to" in said
-    assert "Set NUMBA_CACHE_DIR to a folder with room." in said
+    assert "Set NUMBA_CACHE_DIR to another folder." in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from gapscope.causes import headroom
 from gapscope.causes.summary import summarize_causes
 from gapscope.schema import EXPOSURE, UNITS, dtypes
 from tests.unit.test_causes import (
@@ -361,3 +362,20 @@ def test_other_stages_first_are_not_the_schedule(not_scheduled):
 
 def test_a_stage_that_was_over_before_the_data_came_held_nothing():
     assert "schedule" not in {cause for cause, *_ in tiles(two_stages(first=(300, 340)))}
+
+
+@pytest.mark.parametrize(
+    ("causes", "sides", "bound"),
+    [
+        (["consumer_busy", "movement"], ["dst", "dst"], True),
+        (["consumer_busy", "movement"], ["src", "dst"], False),
+        (["unexplained", "movement"], ["dst", "dst"], None),
+        (["unexplained", "movement"], ["dst", "src"], False),
+    ],
+)
+def test_what_nothing_explains_may_have_been_the_source(causes, sides, bound):
+    steps = pl.DataFrame(
+        {"walk": [0, 0], "item": [3, 4], "what": [1, 1], "start_ns": [0, 5], "end_ns": [5, 9], "side": sides,
+         "item_rank": [1, 1], "cause": causes}
+    )  # fmt: skip
+    assert headroom._bounds(steps)["consumer_bound"].to_list() == [bound]

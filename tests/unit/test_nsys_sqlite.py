@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import random
 import shutil
@@ -14,7 +15,7 @@ import zstandard
 from polars.testing import assert_frame_equal
 
 from gapscope.errors import InputError, MalformedTraceError, UnknownFormatError
-from gapscope.readers import ReadOptions, nsys_database
+from gapscope.readers import ReadOptions, nsys_database, nsys_sqlite
 from gapscope.readers.base import no_progress
 from gapscope.readers.compression import head
 from gapscope.readers.nsys_database import SqliteTables
@@ -341,3 +342,17 @@ def test_many_registered_texts(tmp_path):
     export.add(NVTX, *(nvtx(A, 101, n, n + 1, text_id=1000 + n) for n in range(count)))
     ranges = read(export.write_sqlite(tmp_path / "x.sqlite")).tables["ranges"].collect()
     assert ranges["name"].to_list() == [f"gapscope::step step={n}" for n in range(count)]
+
+
+def test_no_room_to_unpack_is_not_blamed_on_the_file(tmp_path, monkeypatch):
+    packed = tmp_path / "x.sqlite.gz"
+    packed.write_bytes(gzip.compress(small_export().write_sqlite(tmp_path / "x.sqlite").read_bytes()))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(nsys_sqlite, "copy_decompressed", full)
+    with pytest.raises(InputError, match="has to be unpacked") as caught:
+        NSYS_SQLITE.read(packed, ReadOptions(cache_dir=tmp_path), no_progress)
+    assert str(tmp_path / "tmp") in str(caught.value)
+    assert "GAPSCOPE_CACHE" in caught.value.next_step
