@@ -56,3 +56,11 @@ def test_results_are_the_same_in_any_order_of_groups(job: list[Path], monkeypatc
     for table in TABLES:
         assert getattr(one, table).equals(getattr(other, table)), table
     assert one.summary == other.summary
+
+
+def test_edges_stand_in_the_order_of_their_time() -> None:
+    found = analyze([PAIR / f"tp_torch_rank{k}.json.gz" for k in (0, 1)], options=LoadOptions(use_cache=False))
+    edges = found.summary["causes"]["edges"]
+    assert len(edges) > 1
+    assert [edge["gap_ns"] for edge in edges] == sorted((edge["gap_ns"] for edge in edges), reverse=True)
+    assert len({edge["gap_ns"] for edge in edges}) == len(edges)
